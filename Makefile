@@ -1,0 +1,80 @@
+# Targets need make and Python 3.11 or newer; they bring everything else, into VENV.
+#   PYTHON=python3.12   another Python than the newest one found
+#   DJANGO="django~=5.2.0"   another Django than the newest one
+#   VENV=.venv-3.12   another environment, to keep several
+#   ARGS="-k claim -x"   options for pytest, the demo or the benchmarks
+
+VENV ?= .venv
+PYTHON ?=
+DJANGO ?=
+ARGS ?=
+
+RUN = $(VENV)/bin/python -m
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+.PHONY: install
+install: ## make or update the environment (the others do it themselves)
+	@.ci/install "$(VENV)" "$(PYTHON)" "$(DJANGO)"
+
+.PHONY: demo
+demo: install ## see it work: a shop, a worker and a PostgreSQL, from order to receipt
+	@$(RUN) example_project.demo $(ARGS)
+
+.PHONY: serve
+serve: install ## open the example shop, with a worker beside it
+	@$(RUN) example_project.serve $(ARGS)
+
+.PHONY: test
+test: install ## run the tests
+	@$(RUN) pytest $(ARGS)
+
+.PHONY: check
+check: gates coverage ## run every gate, tests included
+
+.PHONY: gates
+gates: lint types layers migrations docs ## run the gates that run no test
+
+.PHONY: coverage
+coverage: install ## run the tests and measure branch coverage
+	@$(RUN) pytest --cov --cov-report=term $(ARGS)
+
+.PHONY: lint
+lint: install ## check style and format
+	@echo "ruff: rules and format"
+	@$(RUN) ruff check
+	@$(RUN) ruff format --check
+
+.PHONY: types
+types: install ## check types
+	@echo "mypy: strict"
+	@$(RUN) mypy
+
+.PHONY: layers
+layers: install ## check that imports point down only
+	@echo "import-linter: layers"
+	@$(VENV)/bin/lint-imports
+
+.PHONY: migrations
+migrations: install ## check that the models have their migrations
+	@echo "makemigrations: nothing missing"
+	@DJANGO_SETTINGS_MODULE=tests.settings $(RUN) django makemigrations --check --dry-run
+
+.PHONY: docs
+docs: install ## build the documentation, warnings as errors
+	@echo "Sphinx: docs/_build/html"
+	@$(RUN) sphinx -q -W --keep-going -b html docs docs/_build/html
+
+.PHONY: bench
+bench: install ## run the benchmarks
+	@$(RUN) benchmarks $(ARGS)
+
+.PHONY: clean
+clean: ## remove what builds, tests and tools leave behind (not the environments)
+	rm -rf build dist docs/_build .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,133 @@
+"""The `PGJOBS` setting: its keys, their defaults and ranges, checked in this one place.
+
+Invariant: `get()` answers with complete, valid settings or raises; nobody else reads
+`settings.PGJOBS`. `manage.py check` reports the same problems with their ids and hints.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of `PGJOBS`, lower-cased. Times are seconds."""
+
+    max_attempts: int = 5
+    lease: float = 60.0
+    heartbeat: float = 15.0
+    poll: float = 1.0
+    shutdown_timeout: float = 30.0
+    max_payload_bytes: int = 100_000
+    keep_done: float | None = 7 * 86_400.0
+    keep_failed: float | None = 30 * 86_400.0
+    keep_cancelled: float | None = 30 * 86_400.0
+
+
+class Problem(NamedTuple):
+    """One fault of the setting: the id of its system check, what is wrong, what to do."""
+
+    id: str
+    message: str
+    hint: str
+
+
+KEYS = {field.name.upper(): field.name for field in fields(Settings)}
+_COUNTS = {"MAX_ATTEMPTS": 32_767, "MAX_PAYLOAD_BYTES": 2**28}
+_LONGEST = 100 * 365 * 86_400.0
+
+
+def problems(given: object) -> Iterator[Problem]:
+    """Yield every fault of a `PGJOBS` value, none where it is valid."""
+    if not isinstance(given, Mapping):
+        yield Problem("pgjobs.E001", f"PGJOBS must be a dict, got {given!r}.", "Remove it or set {}.")
+        return
+    faulty = False
+    for key, value in given.items():
+        if key not in KEYS:
+            yield _unknown(key)
+        elif expected := _expected(key, value):
+            faulty = True
+            yield Problem(
+                "pgjobs.E003",
+                f"PGJOBS[{key!r}] must be {expected}, got {value!r}.",
+                "See the reference of settings; remove the key to use the default.",
+            )
+    if not faulty:
+        chosen = _build(given)
+        if chosen.lease <= 2 * chosen.heartbeat:
+            yield Problem(
+                "pgjobs.E004",
+                f"PGJOBS['LEASE'] must be more than twice PGJOBS['HEARTBEAT'], got "
+                f"{chosen.lease:g} and {chosen.heartbeat:g} seconds.",
+                "With less, one late heartbeat makes a living worker look dead, and its jobs run "
+                "twice. Raise LEASE or lower HEARTBEAT.",
+            )
+
+
+@cache
+def get() -> Settings:
+    """Return the project's settings.
+
+    Raises:
+        ImproperlyConfigured: where `problems()` has something to say.
+
+    """
+    given = getattr(settings, "PGJOBS", {})
+    for problem in problems(given):
+        raise ImproperlyConfigured(f"{problem.message} {problem.hint} ({problem.id})")
+    return _build(given)
+
+
+def _build(given: Mapping[str, Any]) -> Settings:
+    return Settings(
+        **{
+            KEYS[key]: value.total_seconds() if isinstance(value, datetime.timedelta) else value
+            for key, value in given.items()
+            if key in KEYS
+        }
+    )
+
+
+def _unknown(key: object) -> Problem:
+    near = difflib.get_close_matches(str(key).upper(), KEYS, n=1)
+    return Problem(
+        "pgjobs.E002",
+        f"PGJOBS has an unknown key, {key!r}.",
+        f"Did you mean {near[0]!r}?" if near else "The keys are {}.".format(", ".join(KEYS)),
+    )
+
+
+def _expected(key: str, value: object) -> str:
+    """Say what `value` should have been; empty where it is fine."""
+    if key in _COUNTS:
+        fits = type(value) is int and 1 <= value <= _COUNTS[key]
+        return "" if fits else f"a whole number from 1 to {_COUNTS[key]}"
+    keeps = key.startswith("KEEP_")
+    if keeps and value is None:
+        return ""
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and math.isfinite(value) and (0 <= value if keeps else 0 < value) and value <= _LONGEST:
+        return ""
+    least = "0 or more" if keeps else "more than 0"
+    return f"a number of seconds ({least}) or a timedelta" + (", or None for ever" * keeps)
+
+
+def _forget(*, setting: str, **_kwargs: object) -> None:
+    if setting == "PGJOBS":
+        get.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="django_pgjobs.conf")

@@ -1,0 +1,151 @@
+"""The life of a job: its statuses, the moves between them, and the one guarded UPDATE.
+
+    enqueue ──▶ pending ──claim──▶ running ──complete──▶ done
+               ▲  │ ▲ │              │ │ └─fail, reap──▶ failed ────retry by hand──▶ pending
+    reschedule └──┘ │ └────cancel────┼─┴──cancel──────▶ cancelled ─retry by hand──▶ pending
+                    └─── retry · release · reap
+
+Invariant: no other module writes `status`. Each move names the statuses it leaves, the one it
+reaches and every column that it sets, so that a row can never keep half of an earlier state; the
+CHECK constraints of the table refuse what would slip through all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.db import models, router, transaction
+from django.db.models.expressions import RawSQL
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from django_pgjobs.models import Job
+
+
+class Status(models.TextChoices):
+    """The status of a job, as stored."""
+
+    PENDING = "pending", _("pending")
+    RUNNING = "running", _("running")
+    DONE = "done", _("done")
+    FAILED = "failed", _("failed")
+    CANCELLED = "cancelled", _("cancelled")
+    BLOCKED = "blocked", _("blocked")  # reserved for dependencies between jobs
+
+
+FINAL = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
+
+# The start of the statement, by the database's clock. Not now(): that is the start of the
+# transaction, so in one long transaction (a TestCase) a job enqueued later would never be due.
+NOW = "statement_timestamp()"
+
+_UNLOCK = {"locked_at": "null", "locked_by": "null"}
+_FINISH = {"finished_at": NOW, **_UNLOCK}
+
+
+@dataclass(frozen=True)
+class Move:
+    """One arrow of the diagram: from `sources` to `target`, setting `columns`.
+
+    The values of `columns` are SQL expressions over the row as it was. What varies by call (the
+    time of a retry, the text of an error) comes with the statement that makes the move.
+    """
+
+    sources: frozenset[Status]
+    target: Status
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def guard(self) -> str:
+        """The SQL condition that a row must meet to make this move."""
+        return "status in ({})".format(", ".join(f"'{s.value}'" for s in sorted(self.sources)))
+
+    @property
+    def assignments(self) -> str:
+        """The SET list of an UPDATE that makes this move."""
+        columns = {"status": f"'{self.target.value}'", **self.columns}
+        return ", ".join(f"{column} = {value}" for column, value in columns.items())
+
+
+MOVES: Mapping[str, Move] = {
+    "claim": Move(
+        frozenset({Status.PENDING}),
+        Status.RUNNING,
+        {
+            "attempts": "attempts + 1",
+            "claims": "claims + 1",
+            "locked_at": NOW,
+            "attempted_at": NOW,
+        },
+    ),
+    "release": Move(
+        frozenset({Status.RUNNING}),
+        Status.PENDING,
+        {
+            "attempts": "attempts - 1",
+            "attempted_at": "case when attempts > 1 then attempted_at end",
+            **_UNLOCK,
+        },
+    ),
+    "complete": Move(frozenset({Status.RUNNING}), Status.DONE, _FINISH),
+    "retry": Move(frozenset({Status.RUNNING}), Status.PENDING, _UNLOCK),
+    "fail": Move(frozenset({Status.RUNNING}), Status.FAILED, _FINISH),
+    "reap": Move(frozenset({Status.RUNNING}), Status.PENDING, _UNLOCK),
+    "reap_to_failed": Move(frozenset({Status.RUNNING}), Status.FAILED, _FINISH),
+    "cancel": Move(frozenset({Status.PENDING, Status.RUNNING}), Status.CANCELLED, _FINISH),
+    "reschedule": Move(frozenset({Status.PENDING}), Status.PENDING),
+    "retry_by_hand": Move(
+        frozenset({Status.FAILED, Status.CANCELLED}),
+        Status.PENDING,
+        {
+            "run_at": NOW,
+            "finished_at": "null",
+            "cancel_requested_at": "null",
+            # The budget of attempts starts over, while `attempts` goes on counting.
+            "max_attempts": "attempts + greatest(max_attempts - attempts_before, 1)",
+            "attempts_before": "attempts",
+        },
+    ),
+}
+
+
+def move(jobs: models.QuerySet[Job], name: str, **values: Any) -> int:
+    """Make the move `name` on those of `jobs` whose status allows it; return how many moved.
+
+    `values` are further columns to set. Rows that another transaction has locked are skipped, not
+    waited for: what a verb waits for could be waiting for it. One statement; it joins the caller's
+    transaction where there is one. Under REPEATABLE READ PostgreSQL may refuse with its own 40001.
+    """
+    step = MOVES[name]
+    columns = {column: RawSQL(sql, ()) for column, sql in step.columns.items()}
+    return _update(jobs, step.sources, status=step.target.value, **columns, **values)
+
+
+def cancel(jobs: models.QuerySet[Job]) -> int:
+    """Cancel the pending ones of `jobs` and ask the running ones to stop; return how many.
+
+    A running job keeps its status until its worker settles it: `cancel_requested_at` is the
+    request, which turns a retry into `cancelled`. Locked rows are skipped, as in `move()`.
+    """
+    step = MOVES["cancel"]
+    return _update(
+        jobs,
+        step.sources,
+        status=RawSQL(f"case status when 'pending' then '{step.target.value}' else status end", ()),
+        finished_at=RawSQL(f"case status when 'pending' then {NOW} end", ()),
+        cancel_requested_at=RawSQL(f"coalesce(cancel_requested_at, {NOW})", ()),
+    )
+
+
+def _update(jobs: models.QuerySet[Job], sources: frozenset[Status], **values: Any) -> int:
+    alias = jobs._db or router.db_for_write(jobs.model)  # noqa: SLF001 -- no public spelling
+    table = jobs.model._base_manager.using(alias)  # noqa: SLF001 -- without a project's own filters
+    # The caller's queryset may be sliced, distinct or joined, which FOR UPDATE refuses, so it only
+    # chooses ids. The guard stands beside the lock, where PostgreSQL checks it again on the newest
+    # version of a row; inside `jobs` it would be checked on the version of the snapshot alone.
+    guard = {"status__in": sorted(sources)}
+    locked = table.filter(pk__in=jobs.values("pk"), **guard).select_for_update(skip_locked=True)
+    with transaction.atomic(using=alias, savepoint=False):
+        return table.filter(pk__in=locked.values("pk"), **guard).update(**values)

@@ -1,0 +1,50 @@
+"""Types of command-line arguments: each refuses what is out of range, saying what it takes.
+
+Invariant: a wrong argument is a usage error, exit status 2, before anything is connected.
+"""
+
+from __future__ import annotations
+
+import math
+from argparse import ArgumentTypeError
+
+from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.options import check_queue
+
+
+def seconds(text: str) -> float:
+    """A number of seconds above 0."""
+    value = _number(text)
+    if not 0 < value < math.inf:
+        raise ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
+    return value
+
+
+def seconds_or_none(text: str) -> float:
+    """A number of seconds, 0 included."""
+    value = _number(text)
+    if not 0 <= value < math.inf:
+        raise ArgumentTypeError(f"must be 0 or more seconds, got {text!r}")
+    return value
+
+
+def threads(text: str) -> int:
+    """A number of threads."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1_000:  # noqa: PLR2004
+        raise ArgumentTypeError(f"must be a whole number from 1 to 1000, got {text!r}")
+    return int(text)
+
+
+def queues(text: str) -> list[str]:
+    """Names of queues with commas between them."""
+    try:
+        return [check_queue(name.strip()) for name in text.split(",")]
+    except InvalidOption as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,90 @@
+"""`manage.py reapjobs`: recover the jobs of dead workers, prune old finished ones."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import router
+
+from django_pgjobs import reaper
+from django_pgjobs.management import arguments
+from django_pgjobs.models import Job
+from django_pgjobs.reaper import Counts
+from django_pgjobs.sessions import CONNECTION_ERRORS, Execute, Session, execute_on_django, in_transaction
+
+
+class Command(BaseCommand):
+    """Parse the arguments and reap, once or in a loop."""
+
+    help = (
+        "Bring back the jobs of dead workers and delete finished jobs that are old enough. Workers "
+        "do the same while they run; this is for when none may be running. Needs no handler code."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "--interval",
+            type=arguments.seconds,
+            metavar="SECONDS",
+            help="go on, once every so often, until SIGTERM or SIGINT (default: once, then exit)",
+        )
+        parser.add_argument(
+            "--older-than",
+            type=arguments.seconds_or_none,
+            metavar="SECONDS",
+            help="the age of a heartbeat that means death (default: PGJOBS['LEASE'])",
+        )
+        parser.add_argument("--no-prune", action="store_true", help="delete no finished jobs")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="the database of the jobs, if no router says it"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Reap once, or until a signal."""
+        database = options["database"] or router.db_for_write(Job)
+        # In a test's transaction its jobs can be seen on Django's connection only.
+        session = None if in_transaction(database) else Session(database)
+        execute = session.execute if session else execute_on_django(database)
+        stopped = threading.Event()
+        if options["interval"] and threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stopped.set())
+        try:
+            while True:
+                try:
+                    self._once(execute, options, stopped)
+                except CONNECTION_ERRORS as error:
+                    if not options["interval"]:
+                        raise
+                    self.stderr.write(f"The database cannot be reached, trying again: {error}")
+                if not options["interval"] or stopped.wait(options["interval"]):
+                    return
+        finally:
+            if session:
+                session.close()
+
+    def _once(self, execute: Execute, options: dict[str, Any], stopped: threading.Event) -> None:
+        choice = {"older_than": options["older_than"], "prune": not options["no_prune"]}
+        if options["dry_run"]:
+            self._tell("Would record", "reap", "prune", reaper.preview(execute, **choice))
+            return
+        total = Counts()
+        more = True
+        while more and not stopped.is_set():
+            counts = reaper.run(execute, **choice)
+            total = Counts(*map(sum, zip(total, counts, strict=True)))
+            more = counts.more
+        if any(total) or options["verbosity"] > 1 or not options["interval"]:
+            self._tell("Recorded", "reaped", "pruned", total)
+
+    def _tell(self, recorded: str, reaped: str, pruned: str, counts: Counts) -> None:
+        self.stdout.write(
+            f"{recorded} the death of {counts.workers} workers, {reaped} {counts.jobs} jobs, "
+            f"{pruned} {counts.pruned} finished jobs."
+        )

@@ -1,0 +1,93 @@
+"""`manage.py runjobs`: run a worker."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import router
+
+from django_pgjobs import conf
+from django_pgjobs.management import arguments
+from django_pgjobs.models import Job
+from django_pgjobs.sessions import in_transaction
+from django_pgjobs.worker import Worker, WorkerOptions
+
+
+class Command(BaseCommand):
+    """Parse the arguments, run a worker, turn signals into a clean stop."""
+
+    help = (
+        "Run jobs until SIGTERM or SIGINT: the running ones are finished, no new ones started. "
+        "A second signal does not wait for them."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        settings = conf.get()
+        queues = parser.add_mutually_exclusive_group()
+        queues.add_argument(
+            "--queues", type=arguments.queues, metavar="A,B", help="serve only these queues"
+        )
+        queues.add_argument(
+            "--exclude",
+            type=arguments.queues,
+            metavar="A,B",
+            default=[],
+            help="serve every queue but these",
+        )
+        parser.add_argument(
+            "--threads", type=arguments.threads, default=8, help="jobs at a time (default 8)"
+        )
+        parser.add_argument(
+            "--drain", action="store_true", help="exit when no job is due any more"
+        )
+        parser.add_argument(
+            "--poll",
+            type=arguments.seconds,
+            default=settings.poll,
+            metavar="SECONDS",
+            help=f"look for due jobs at least this often (default {settings.poll:g})",
+        )
+        parser.add_argument(
+            "--shutdown-timeout",
+            type=arguments.seconds_or_none,
+            default=settings.shutdown_timeout,
+            metavar="SECONDS",
+            help=f"wait for running jobs at a stop (default {settings.shutdown_timeout:g})",
+        )
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="the database of the jobs, if no router says it"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run the worker; exit with its status unless that is 0."""
+        database = options["database"] or router.db_for_write(Job)
+        if in_transaction(database):
+            raise CommandError(
+                "runjobs sees committed jobs only, and a transaction is open here. In a test use "
+                "django_pgjobs.testing.drain(), or a TransactionTestCase."
+            )
+        worker = Worker(
+            WorkerOptions(
+                database=database,
+                queues=options["queues"],
+                exclude=options["exclude"],
+                threads=options["threads"],
+                poll=options["poll"],
+                shutdown_timeout=options["shutdown_timeout"],
+                drain=options["drain"],
+            )
+        )
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: worker.stop())
+        if options["verbosity"]:
+            served = ", ".join(options["queues"] or ["every queue"])
+            self.stderr.write(f"Running jobs of {served} in {options['threads']} threads.")
+        if status := worker.run():
+            sys.exit(status)

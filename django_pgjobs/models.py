@@ -1,0 +1,253 @@
+"""The tables: jobs, the workers that run them, and what is said about a queue.
+
+Invariant: every column of `Job` has a database default and every impossible state is refused by a
+CHECK, so that plain SQL is as safe a producer as Python. Only partial indexes stand beside the
+primary key: each non-partial one would cost three entries in the life of every job.
+"""
+
+from __future__ import annotations
+
+import datetime
+from functools import reduce
+from operator import and_
+from typing import Self
+
+from django.db import models
+from django.db.models import F, Func, Q, Value
+from django.db.models.functions import Now
+from django.db.models.lookups import Exact
+from django.utils.translation import gettext_lazy as _
+
+from django_pgjobs import lifecycle
+from django_pgjobs.lifecycle import FINAL, Status
+from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
+
+DEFAULT_QUEUE = "default"
+DEFAULT_MAX_ATTEMPTS = 5
+
+
+def _is_json(kind: str, *columns: str) -> Q:
+    """Say that these columns hold JSON of that type; statements append to them unseen."""
+    types = (Func(F(c), function="jsonb_typeof", output_field=models.TextField()) for c in columns)
+    return reduce(and_, (Q(Exact(found, Value(kind))) for found in types))
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    """Jobs by status, and the verbs that move them."""
+
+    def pending(self) -> Self:
+        """Waiting for a worker: for the first attempt or for a further one."""
+        return self.filter(status=Status.PENDING)
+
+    def due(self) -> Self:
+        """Pending jobs whose time has come, by the database's clock."""
+        return self.pending().filter(run_at__lte=Now())
+
+    def delayed(self) -> Self:
+        """Pending jobs whose time is still to come."""
+        return self.pending().filter(run_at__gt=Now())
+
+    def running(self) -> Self:
+        """Claimed by a worker and not settled yet."""
+        return self.filter(status=Status.RUNNING)
+
+    def done(self) -> Self:
+        """Finished without an error."""
+        return self.filter(status=Status.DONE)
+
+    def failed(self) -> Self:
+        """Given up: no attempt is left, or the error was permanent."""
+        return self.filter(status=Status.FAILED)
+
+    def cancelled(self) -> Self:
+        """Cancelled before they were done."""
+        return self.filter(status=Status.CANCELLED)
+
+    def retry(self) -> int:
+        """Give failed and cancelled jobs a new set of attempts, due now; return how many.
+
+        `attempts` goes on counting and `max_attempts` is raised by as much as the job had. Jobs of
+        another status, and rows locked by another transaction, are left alone.
+        """
+        return lifecycle.move(self, "retry_by_hand")
+
+    def cancel(self) -> int:
+        """Cancel pending jobs and ask running ones to stop; return how many of both.
+
+        A running job ends as `cancelled` unless its handler completes all the same. Finished jobs,
+        and rows locked by another transaction, are left alone.
+        """
+        return lifecycle.cancel(self)
+
+    def reschedule(self, run_at: datetime.datetime) -> int:
+        """Set the time of pending jobs; return how many.
+
+        `run_at` is an aware datetime (naive only with USE_TZ=False); one in the past means due now.
+        """
+        return lifecycle.move(self, "reschedule", run_at=check_run_at(run_at))
+
+
+class Job(models.Model):
+    """One job: the call of one handler with one payload."""
+
+    Status = Status
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.CharField(_("kind"), max_length=200)
+    queue = models.CharField(_("queue"), max_length=63, db_default=DEFAULT_QUEUE)
+    payload = models.JSONField(_("payload"), db_default=Value({}, models.JSONField()))
+    status = models.CharField(
+        _("status"), max_length=10, choices=Status, db_default=Status.PENDING.value
+    )
+    priority = models.SmallIntegerField(_("priority"), db_default=0)
+    run_at = models.DateTimeField(_("run at"), db_default=Now())
+    attempts = models.IntegerField(_("attempts"), db_default=0)
+    max_attempts = models.IntegerField(_("maximum of attempts"), db_default=DEFAULT_MAX_ATTEMPTS)
+    attempts_before = models.IntegerField(
+        _("attempts before the last retry by hand"),
+        db_default=0,
+        help_text=_("The retry policy counts from here."),
+    )
+    claims = models.IntegerField(
+        _("claims"),
+        db_default=0,
+        help_text=_("Rises by one at each claim and never falls: with the worker, a claim's token."),
+    )
+    locked_at = models.DateTimeField(_("locked at"), null=True)
+    locked_by = models.BigIntegerField(
+        _("locked by"), null=True, help_text=_("The id of the worker.")
+    )
+    last_error = models.TextField(_("last error"), db_default="")
+    errors = models.JSONField(_("errors"), db_default=Value([], models.JSONField()))
+    result = models.JSONField(_("result"), null=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    attempted_at = models.DateTimeField(_("last attempted at"), null=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    unique_key = models.CharField(_("unique key"), max_length=100, null=True)  # noqa: DJ001 -- NULL: no key
+    concurrency_key = models.CharField(  # noqa: DJ001 -- NULL: no key
+        _("concurrency key"), max_length=200, null=True
+    )
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
+    subject_type = models.CharField(_("subject type"), max_length=200, null=True)  # noqa: DJ001 -- NULL: no subject
+    subject_id = models.CharField(_("subject id"), max_length=200, null=True)  # noqa: DJ001 -- NULL: no subject
+    meta = models.JSONField(_("meta"), db_default=Value({}, models.JSONField()))
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        indexes = (
+            models.Index(
+                F("queue"),
+                F("priority").desc(),
+                F("run_at"),
+                F("id"),
+                name="pgjobs_job_claim",
+                condition=Q(status="pending"),
+            ),
+            models.Index("locked_by", name="pgjobs_job_running", condition=Q(status="running")),
+            models.Index(
+                "status",
+                "finished_at",
+                name="pgjobs_job_finished",
+                condition=Q(finished_at__isnull=False),
+            ),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                "unique_key",
+                name="pgjobs_job_unique_key",
+                condition=Q(unique_key__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_status", condition=Q(status__in=[s.value for s in Status])
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_running_locked",
+                condition=Q(status="running", locked_at__isnull=False, locked_by__isnull=False)
+                | (~Q(status="running") & Q(locked_at__isnull=True, locked_by__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_final_finished",
+                condition=Q(status__in=sorted(FINAL), finished_at__isnull=False)
+                | (~Q(status__in=sorted(FINAL)) & Q(finished_at__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_priority", condition=Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_run_at", condition=Q(run_at__gte=EARLIEST, run_at__lte=LATEST)
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_attempts",
+                condition=Q(attempts__gte=0, attempts_before__gte=0)
+                & Q(max_attempts__gte=1, claims__gte=0),
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_names", condition=~Q(kind="") & ~Q(queue="")
+            ),
+            models.CheckConstraint(
+                name="pgjobs_job_json", condition=_is_json("object", "payload", "meta") & _is_json("array", "errors")
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.pk}"
+
+    def retry(self) -> int:
+        """`Job.objects.retry()` on this job alone: 1, or 0 where its status does not allow it."""
+        return self._row().retry()
+
+    def cancel(self) -> int:
+        """`Job.objects.cancel()` on this job alone: 1, or 0 where it has finished already."""
+        return self._row().cancel()
+
+    def reschedule(self, run_at: datetime.datetime) -> int:
+        """`Job.objects.reschedule(run_at)` on this job alone: 1, or 0 where it is not pending."""
+        return self._row().reschedule(run_at)
+
+    def _row(self) -> JobQuerySet:
+        return JobQuerySet(type(self), using=self._state.db).filter(pk=self.pk)
+
+
+class Worker(models.Model):
+    """One start of a worker process. A restarted one is another worker, with another id."""
+
+    id = models.BigAutoField(primary_key=True)
+    host = models.CharField(_("host"), max_length=255)
+    pid = models.IntegerField(_("process id"))
+    queues = models.JSONField(_("queues"), help_text=_("Null: every queue."), null=True)
+    threads = models.IntegerField(_("threads"))
+    started_at = models.DateTimeField(_("started at"), db_default=Now())
+    heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
+    stopping_at = models.DateTimeField(_("stopping since"), null=True)
+    died_at = models.DateTimeField(_("died at"), null=True)
+    death = models.CharField(_("reason of its death"), max_length=200, db_default="")
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        indexes = (
+            models.Index(
+                "heartbeat_at", name="pgjobs_worker_living", condition=Q(died_at__isnull=True)
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid} #{self.pk}"
+
+
+class Queue(models.Model):
+    """What is said about a queue: a row exists only where there is something to say."""
+
+    name = models.CharField(_("name"), max_length=63, primary_key=True)
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=200, db_default="")
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+
+    def __str__(self) -> str:
+        return self.name

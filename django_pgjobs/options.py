@@ -1,0 +1,166 @@
+"""The options of a job: what `@job` declares and `.using()` changes.
+
+Invariant: an `Options` that exists is valid. Each fault is refused where the option is written,
+by its name, long before a worker sees the job.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from django.conf import settings
+from django.utils import timezone
+
+from django_pgjobs.exceptions import InvalidOption
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+MOST_ATTEMPTS = 32_767
+KIND_LENGTH = 200  # characters, as the column
+QUEUE_BYTES = 63  # as the names of PostgreSQL's own objects
+
+# What Python's datetime can hold in every time zone. It also keeps PostgreSQL's infinities and the
+# years past 9999 out, which psycopg cannot read.
+EARLIEST = datetime.datetime(1, 1, 2, tzinfo=datetime.UTC)
+LATEST = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
+LONGEST_DELAY = 100 * 365.25 * 86_400  # seconds
+
+
+class Changes(TypedDict, total=False):
+    """The keyword arguments of `JobType.using()`."""
+
+    queue: str
+    priority: int
+    max_attempts: int | None
+    run_at: datetime.datetime | None
+    delay: float | datetime.timedelta | None
+    subject: Model | None
+    database: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a job is enqueued.
+
+    `max_attempts` None stands for `PGJOBS["MAX_ATTEMPTS"]`, `database` None for the alias that the
+    routers give for writing jobs. `delay` is in seconds. `subject` is the saved model instance
+    that the job is about.
+
+    Raises:
+        InvalidOption: an option has the wrong type or is out of range.
+
+    """
+
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
+    run_at: datetime.datetime | None = None
+    delay: float | datetime.timedelta | None = None
+    subject: Model | None = None
+    database: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check every option."""
+        check_queue(self.queue)
+        _check_int("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
+        if self.max_attempts is not None:
+            _check_int("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        if self.run_at is not None:
+            check_run_at(self.run_at)
+        if self.delay is not None:
+            _check_delay(self.delay)
+        if self.run_at is not None and self.delay is not None:
+            raise InvalidOption("run_at and delay must not be given together. Choose one of them.")
+        if self.subject is not None:
+            _check_subject(self.subject)
+        if self.database is not None and self.database not in settings.DATABASES:
+            raise InvalidOption(
+                f"database must be an alias of settings.DATABASES, got {self.database!r}."
+            )
+
+    @property
+    def seconds(self) -> float:
+        """The delay in seconds; none, or one that is over already, is 0."""
+        delay = self.delay or 0.0
+        if isinstance(delay, datetime.timedelta):
+            delay = delay.total_seconds()
+        return max(0.0, float(delay))
+
+
+def check_kind(kind: object) -> str:
+    """Return `kind` where it can name a kind of job, or raise `InvalidOption`."""
+    if not isinstance(kind, str) or not kind or len(kind) > KIND_LENGTH or not _printable(kind):
+        raise InvalidOption(
+            f"kind must be 1 to {KIND_LENGTH} printable characters without spaces, "
+            f"got {_short(kind)}."
+        )
+    return kind
+
+
+def check_queue(queue: object) -> str:
+    """Return `queue` where it can name a queue, or raise `InvalidOption`."""
+    good = isinstance(queue, str) and queue and _printable(queue)
+    if not good or len(str(queue).encode()) > QUEUE_BYTES:
+        raise InvalidOption(
+            f"queue must be 1 to {QUEUE_BYTES} bytes of printable characters without spaces or "
+            f"commas, got {_short(queue)}."
+        )
+    return str(queue)
+
+
+def check_run_at(run_at: object) -> datetime.datetime:
+    """Return `run_at` where the table can hold it, or raise `InvalidOption`."""
+    if not isinstance(run_at, datetime.datetime):
+        raise InvalidOption(f"run_at must be a datetime, got {_short(run_at)}.")
+    naive = timezone.is_naive(run_at)
+    if naive and settings.USE_TZ:
+        raise InvalidOption(
+            f"run_at must be an aware datetime while USE_TZ is True, got {run_at!r}. "
+            "Use django.utils.timezone.make_aware()."
+        )
+    if not EARLIEST <= (run_at.replace(tzinfo=datetime.UTC) if naive else run_at) <= LATEST:
+        raise InvalidOption(
+            f"run_at must be from {EARLIEST:%Y-%m-%d} to {LATEST:%Y-%m-%d}, got {run_at!r}."
+        )
+    return run_at
+
+
+def _check_delay(delay: object) -> None:
+    seconds = delay.total_seconds() if isinstance(delay, datetime.timedelta) else delay
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not math.isfinite(seconds) or seconds > LONGEST_DELAY:
+        raise InvalidOption(
+            f"delay must be a timedelta or a number of seconds up to {LONGEST_DELAY:.0f} "
+            f"(100 years), got {_short(delay)}."
+        )
+
+
+def _check_int(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidOption(
+            f"{name} must be a whole number from {least} to {most}, got {_short(value)}."
+        )
+
+
+def _check_subject(subject: object) -> None:
+    from django.db.models import Model  # noqa: PLC0415 -- usable before the apps are loaded
+
+    if not isinstance(subject, Model) or subject.pk is None:
+        raise InvalidOption(f"subject must be a saved model instance, got {_short(subject)}.")
+
+
+def _printable(name: str) -> bool:
+    return name.isprintable() and not any(c.isspace() or c == "," for c in name)
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 -- the message must come out whatever the value is
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004

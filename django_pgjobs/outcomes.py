@@ -1,0 +1,138 @@
+"""Settle: write what became of claimed jobs, fenced and in batches.
+
+Invariant: every write carries its claim's token. A stale one changes nothing: the job was reaped
+and belongs to another claim, so its outcome is dropped and logged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from django_pgjobs import failures, statements
+from django_pgjobs.claims import Claim
+from django_pgjobs.sessions import Execute, Rows
+
+logger = logging.getLogger(__name__)
+
+# What the server says of a value that it cannot store. Results and errors are made storable where
+# the job runs, so this is the last line of defence.
+_REFUSED = (psycopg.DataError, errors.ProgramLimitExceeded)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned; `result` is its value as JSON text, None for None."""
+
+    claim: Claim
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt failed; `delay` is the time to the next one in seconds, None gives up.
+
+    `interrupts`: the handler raised KeyboardInterrupt, which also asks the worker to stop.
+    """
+
+    claim: Claim
+    error: dict[str, Any]
+    delay: float | None = None
+    interrupts: bool = False
+
+
+Outcome = Done | Failed
+
+
+def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Write `outcomes` of the worker's claims; return the stale ones, which changed nothing."""
+    plain: list[Done] = []
+    valued: list[Outcome] = []
+    retried: list[Outcome] = []
+    given_up: list[Outcome] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Done):
+            (plain if outcome.result is None else valued).append(outcome)
+        else:
+            (given_up if outcome.delay is None else retried).append(outcome)
+    stale: list[Outcome] = []
+    plain.sort(key=lambda done: done.claim.claims)
+    for claims, group in itertools.groupby(plain, key=lambda done: done.claim.claims):
+        stale += _complete(execute, worker, claims, list(group))
+    stale += _write(execute, worker, statements.COMPLETE_WITH_RESULT, valued)
+    cancelled = _write(execute, worker, statements.RETRY, retried)
+    stale += _write(execute, worker, statements.CANCEL, cancelled)
+    stale += _write(execute, worker, statements.FAIL, given_up)
+    for outcome in stale:
+        logger.warning(
+            "The lease of job %s (%s) was lost: its outcome is dropped.",
+            outcome.claim.id,
+            outcome.claim.kind,
+            extra={"job_id": outcome.claim.id, "kind": outcome.claim.kind, "worker_id": worker},
+        )
+    return stale
+
+
+def _complete(execute: Execute, worker: int, claims: int, group: list[Done]) -> list[Outcome]:
+    ids = [done.claim.id for done in group]
+    rows = execute(statements.COMPLETE, {"worker": worker, "claims": claims, "ids": ids})
+    return _unsettled(group, rows)
+
+
+def _write(
+    execute: Execute, worker: int, statement: str, outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """Run one statement for `outcomes`; halve a batch that the server refuses until one is left."""
+    if not outcomes:
+        return []
+    try:
+        rows = execute(statement, {"worker": worker, "rows": _rows(outcomes)})
+    except _REFUSED as error:
+        if len(outcomes) == 1:
+            rows = _fail_unstorable(execute, worker, outcomes[0], error)
+        else:
+            half = len(outcomes) // 2
+            return [
+                *_write(execute, worker, statement, outcomes[:half]),
+                *_write(execute, worker, statement, outcomes[half:]),
+            ]
+    return _unsettled(outcomes, rows)
+
+
+def _fail_unstorable(execute: Execute, worker: int, outcome: Outcome, error: Exception) -> Rows:
+    claim = outcome.claim
+    logger.error("The outcome of job %s cannot be stored: %s", claim.id, error)
+    entry = failures.entry(error, attempt=claim.attempts, worker=str(worker))
+    params = {"worker": worker, "rows": _rows([Failed(claim, entry)])}
+    return execute(statements.FAIL, params)
+
+
+def _rows(outcomes: Sequence[Outcome]) -> str:
+    return "[{}]".format(",".join(map(_row, outcomes)))
+
+
+def _row(outcome: Outcome) -> str:
+    claim = outcome.claim
+    if isinstance(outcome, Done):  # the result is JSON text already
+        return f'{{"id":{claim.id},"claims":{claim.claims},"result":{outcome.result}}}'
+    return json.dumps(
+        {
+            "id": claim.id,
+            "claims": claim.claims,
+            "delay": outcome.delay,
+            "last_error": failures.summary(outcome.error),
+            "error": outcome.error,
+        }
+    )
+
+
+def _unsettled(outcomes: Sequence[Outcome], rows: Rows) -> list[Outcome]:
+    settled = {job_id for (job_id,) in rows}
+    return [outcome for outcome in outcomes if outcome.claim.id not in settled]

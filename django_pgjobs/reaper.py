@@ -1,0 +1,99 @@
+"""Recover the jobs of dead workers, and delete finished jobs that are old enough.
+
+Invariant: death first, as a fact that is committed, then its jobs; a job whose worker is alive is
+never touched, however slow it is. Nothing here waits for a lock or needs handler code.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from django_pgjobs import conf, statements
+from django_pgjobs.sessions import Execute
+
+logger = logging.getLogger(__name__)
+
+BATCH = 1_000  # rows of one statement: some 20 ms, far below any statement_timeout
+_WORKERS_KEPT = 7 * 86_400.0  # seconds that the row of a dead worker stays to be looked at
+
+
+class Counts(NamedTuple):
+    """What one pass did, or would do."""
+
+    workers: int = 0
+    jobs: int = 0
+    pruned: int = 0
+
+    @property
+    def more(self) -> bool:
+        """Whether a batch was full, so that there may be more to do at once."""
+        return self.jobs >= BATCH or self.pruned >= BATCH
+
+
+def run(execute: Execute, *, older_than: float | None = None, prune: bool = True) -> Counts:
+    """Do one pass of everything: record deaths, reap one batch of jobs, prune one batch each.
+
+    `older_than` is the age in seconds of a heartbeat that means death, by default
+    `PGJOBS["LEASE"]`.
+    """
+    lease = conf.get().lease if older_than is None else older_than
+    workers = _record_deaths(execute, lease)
+    jobs = _reap(execute, lease)
+    return Counts(workers, jobs, _prune(execute) if prune else 0)
+
+
+def preview(execute: Execute, *, older_than: float | None = None, prune: bool = True) -> Counts:
+    """Count what `run()` would find, changing nothing."""
+    lease = {"lease": conf.get().lease if older_than is None else older_than}
+    [(workers,)] = execute(statements.COUNT_DEAD, lease)
+    [(jobs,)] = execute(statements.COUNT_LOST, lease)
+    pruned = 0
+    for status, keep in _kept().items() if prune else ():
+        [(count,)] = execute(statements.COUNT_OLD[status], {"keep": keep})
+        pruned += count
+    return Counts(workers, jobs, pruned)
+
+
+def _record_deaths(execute: Execute, lease: float) -> int:
+    death = f"no heartbeat for more than {lease:g} s"
+    dead = execute(statements.RECORD_DEATHS, {"lease": lease, "death": death})
+    for worker, host, pid in dead:
+        logger.warning(
+            "Worker %s:%s #%s is dead: %s.", host, pid, worker, death, extra={"worker_id": worker}
+        )
+    return len(dead)
+
+
+def _reap(execute: Execute, lease: float) -> int:
+    lost = execute(statements.REAP, {"lease": lease, "limit": BATCH})
+    for job_id, kind, status, attempts in lost:
+        logger.warning(
+            "Job %s (%s) lost its worker in attempt %s: it is %s now.",
+            job_id,
+            kind,
+            attempts,
+            status,
+            extra={"job_id": job_id, "kind": kind, "attempt": attempts},
+        )
+    return len(lost)
+
+
+def _prune(execute: Execute) -> int:
+    pruned = 0
+    for status, keep in _kept().items():
+        pruned += len(execute(statements.PRUNE[status], {"keep": keep, "limit": BATCH}))
+    execute(statements.PRUNE_WORKERS, {"keep": _WORKERS_KEPT})
+    if pruned:
+        logger.info("Pruned %s finished jobs.", pruned)
+    return pruned
+
+
+def _kept() -> dict[str, float]:
+    settings = conf.get()
+    kept = {
+        "done": settings.keep_done,
+        "failed": settings.keep_failed,
+        "cancelled": settings.keep_cancelled,
+    }
+    return {status: seconds for status, seconds in kept.items() if seconds is not None}

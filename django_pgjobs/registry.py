@@ -1,0 +1,213 @@
+"""Which handler runs a kind: `@job`, the `JobType` it returns, and the table of them.
+
+Invariant: one kind, or alias of a kind, has one handler. A kind that a row names is looked up in
+this table and nowhere else, so that no row can choose code that was not declared as a job.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from asgiref.sync import sync_to_async
+
+from django_pgjobs import conf, payloads
+from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
+from django_pgjobs.options import Changes, Options, check_kind
+from django_pgjobs.signatures import Signature
+
+if TYPE_CHECKING:
+    from django_pgjobs.models import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class JobType(Generic[P, R]):
+    """A kind of job: its handler and the options that its jobs are enqueued with.
+
+    Calling it calls the handler, here and now.
+    """
+
+    def __init__(
+        self, handler: Callable[P, R], kind: str, options: Options, aliases: tuple[str, ...] = ()
+    ) -> None:
+        """Describe a kind; `@job` also registers it."""
+        self.handler = handler
+        self.kind = kind
+        self.options = options
+        self.aliases = aliases
+        self.is_async = inspect.iscoroutinefunction(handler)
+        self.signature = Signature(handler)
+        functools.update_wrapper(self, handler)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the handler itself."""
+        return self.handler(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<JobType {self.kind}: {_where(self.handler)}>"
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """Insert one pending job in the current transaction and return it.
+
+        The job exists if and only if that transaction (or savepoint) commits. With no transaction
+        open it is committed at once.
+
+        Raises:
+            InvalidPayload: the arguments do not fit the handler or cannot be stored. Nothing was
+                sent to the database, and the transaction is as usable as before.
+
+        """
+        from django_pgjobs import enqueueing  # noqa: PLC0415 -- no models before apps are loaded
+
+        return enqueueing.insert(self.kind, self._encode(args, kwargs), self.options)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """`enqueue()` for async code."""
+        return await sync_to_async(self.enqueue)(*args, **kwargs)
+
+    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Insert one pending job for each payload, all of them or none; return their ids in order.
+
+        Each payload maps the handler's argument names to values. They are taken from the iterable
+        in chunks, so a generator of any length needs little memory.
+
+        Raises:
+            InvalidPayload: as `enqueue()`; no job of this call exists then.
+
+        """
+        from django_pgjobs import enqueueing  # noqa: PLC0415 -- no models before apps are loaded
+
+        texts = (self._encode((), payload) for payload in payloads)
+        return enqueueing.insert_many(self.kind, texts, self.options)
+
+    def using(self, **changes: Unpack[Changes]) -> JobType[P, R]:
+        """Return a copy that enqueues with other options.
+
+        Raises:
+            InvalidOption: an option is unknown, has the wrong type or is out of range.
+
+        """
+        _refuse_unknown("using()", changes, Changes.__annotations__)
+        return JobType(self.handler, self.kind, replace(self.options, **changes), self.aliases)
+
+    def _encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        payload = self.signature.bind(self.kind, args, kwargs)
+        return payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
+
+
+_kinds: dict[str, JobType[..., Any]] = {}
+
+
+@overload
+def job(handler: Callable[P, R], /) -> JobType[P, R]: ...
+@overload
+def job(
+    *,
+    kind: str | None = None,
+    queue: str = "default",
+    priority: int = 0,
+    max_attempts: int | None = None,
+    aliases: Iterable[str] = (),
+) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
+def job(
+    handler: Callable[P, R] | None = None,
+    /,
+    *,
+    kind: str | None = None,
+    aliases: Iterable[str] = (),
+    **options: Any,
+) -> JobType[P, R] | Callable[[Callable[P, R]], JobType[P, R]]:
+    """Declare a function, sync or async, as the handler of a kind of job.
+
+    Args:
+        handler: the function, where the decorator is used bare.
+        kind: the name stored in the rows; by default the function's own name.
+        queue: the queue of its jobs.
+        priority: from -100 to 100, higher first.
+        max_attempts: how often a job may start; by default `PGJOBS["MAX_ATTEMPTS"]`.
+        aliases: earlier names of this kind, whose waiting jobs it goes on handling.
+
+    Raises:
+        InvalidOption: an option is unknown, has the wrong type or is out of range, or the handler
+            is not a plain function whose arguments all have names.
+        DuplicateKind: another handler has this kind or alias.
+
+    """
+    _refuse_unknown("@job", options, ("kind", "queue", "priority", "max_attempts", "aliases"))
+    declared = Options(**options)
+
+    def declare(handler: Callable[P, R]) -> JobType[P, R]:
+        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise InvalidOption(f"@job needs a function that runs, got a generator, {handler!r}.")
+        if not inspect.isfunction(handler):
+            raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
+        name = check_kind(handler.__name__ if kind is None else kind)
+        job_type = JobType(handler, name, declared, _check_aliases(aliases))
+        register(job_type)
+        return job_type
+
+    return declare if handler is None else declare(handler)
+
+
+def register(job_type: JobType[..., Any]) -> None:
+    """Enter `job_type` under its kind and aliases.
+
+    Raises:
+        DuplicateKind: another handler is there. The same function again, as a reloaded module
+            brings it, replaces its older self.
+
+    """
+    for kind in (job_type.kind, *job_type.aliases):
+        other = _kinds.get(kind)
+        if other is not None and _where(other.handler) != _where(job_type.handler):
+            raise DuplicateKind(
+                f"Two handlers are declared for the kind {kind!r}: {_where(other.handler)} and "
+                f"{_where(job_type.handler)}. Give one of them another kind=."
+            )
+    for kind in (job_type.kind, *job_type.aliases):
+        _kinds[kind] = job_type
+
+
+def get_job(kind: str) -> JobType[..., Any]:
+    """Return the `JobType` of a kind.
+
+    Raises:
+        UnknownKind: no handler is registered for it; the message names the nearest known kinds.
+
+    """
+    try:
+        return _kinds[kind]
+    except (KeyError, TypeError):
+        pass
+    near = difflib.get_close_matches(str(kind), _kinds, n=3)
+    hint = (
+        f"Did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else "Declare its handler with @job in jobs.py of an installed app."
+    )
+    raise UnknownKind(f"No handler is registered for the kind {kind!r:.300}. {hint}")
+
+
+def _check_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str) or not isinstance(aliases, Iterable):
+        raise InvalidOption(f"aliases must be a list of kinds, got {aliases!r}.")
+    return tuple(check_kind(alias) for alias in aliases)
+
+
+def _refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
+            raise InvalidOption(f"{where} has no option {name!r}. {hint}")
+
+
+def _where(handler: Callable[..., Any]) -> str:
+    code = inspect.unwrap(handler).__code__
+    return f"{handler.__qualname__} ({code.co_filename}:{code.co_firstlineno})"

@@ -1,0 +1,113 @@
+"""A connection of the worker's own, beside those that Django gives to the handlers.
+
+Invariant: it is made from the same settings as Django's (role included) but never taken from
+Django's pool, whose slots belong to the handlers; statements run at READ COMMITTED in autocommit,
+one transaction each, whatever the project's defaults are. One thread uses it at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import psycopg
+import django.db
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import IsolationLevel, errors
+
+Params = Mapping[str, Any]
+Rows = list[tuple[Any, ...]]
+Execute = Callable[[str, Params], Rows]
+
+# What a lost or refused connection raises; the same statement may be tried again after a while.
+CONNECTION_ERRORS = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    django.db.OperationalError,  # Django wraps the errors of connecting
+    django.db.InterfaceError,
+)
+
+_TRIES = 5
+
+
+class Session:
+    """A lazily opened psycopg connection to the database `alias`."""
+
+    def __init__(self, alias: str) -> None:
+        """Remember the alias; the connection opens with the first statement."""
+        self.alias = alias
+        self._wrapper: BaseDatabaseWrapper | None = None
+        self._begin: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def execute(self, sql: str, params: Params) -> Rows:
+        """Run one statement in a transaction of its own and return its rows.
+
+        Deadlocks and serialization failures are tried again: the statement is atomic, so nothing
+        of it has happened.
+
+        Raises:
+            psycopg.Error: as the server said. After one of `CONNECTION_ERRORS` the next call
+                connects anew; whether this statement took effect is then unknown.
+
+        """
+        for remaining in reversed(range(_TRIES)):
+            try:
+                return self._execute(sql, params)
+            except (errors.DeadlockDetected, errors.SerializationFailure):
+                if not remaining:
+                    raise
+            except CONNECTION_ERRORS:
+                self.close()
+                raise
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Close the connection, if there is one. It opens again when it is needed."""
+        wrapper, self._wrapper = self._wrapper, None
+        if wrapper is not None:
+            wrapper.close()
+
+    def _execute(self, sql: str, params: Params) -> Rows:
+        connection = self._connect()
+        with self._begin(), connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return cursor.fetchall() if cursor.description else []
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        if self._wrapper is None:
+            self._wrapper = wrapper = connections[self.alias].copy()
+            wrapper.inc_thread_sharing()
+            options = {**wrapper.settings_dict["OPTIONS"]}
+            options.pop("pool", None)
+            wrapper.settings_dict.update(OPTIONS=options, AUTOCOMMIT=True, CONN_MAX_AGE=None)
+            wrapper.ensure_connection()
+            self._begin = self._choose_begin(wrapper.connection)
+        return self._wrapper.connection
+
+    def _choose_begin(
+        self, connection: psycopg.Connection[Any]
+    ) -> Callable[[], AbstractContextManager[Any]]:
+        """Leave autocommit alone where the server's default level is READ COMMITTED already."""
+        row = connection.execute("show default_transaction_isolation").fetchone()
+        if row == ("read committed",):
+            return nullcontext
+        connection.isolation_level = IsolationLevel.READ_COMMITTED
+        return connection.transaction
+
+
+def in_transaction(alias: str) -> bool:
+    """Say whether Django's connection is inside `atomic()`, as in a TestCase."""
+    return connections[alias].in_atomic_block
+
+
+def execute_on_django(alias: str) -> Execute:
+    """Return an `execute` that runs on Django's own connection, in its transaction if it has one."""
+
+    def execute(sql: str, params: Params) -> Rows:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(sql, params)
+            return cursor.fetchall() if cursor.description else []
+
+    return execute

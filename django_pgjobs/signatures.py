@@ -1,0 +1,72 @@
+"""A handler's signature: which payloads fit it.
+
+Invariant: a payload is a mapping from argument names to values, so a handler's arguments all have
+names, and a payload that does not fit is refused when it is enqueued, not when it runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any
+
+from django_pgjobs.exceptions import InvalidOption, InvalidPayload
+
+
+class Signature:
+    """The parameters of one handler, made ready for quick binding."""
+
+    def __init__(self, handler: Callable[..., Any]) -> None:
+        """Read the signature.
+
+        Raises:
+            InvalidOption: a parameter cannot be passed by name.
+
+        """
+        self._full = inspect.signature(handler)
+        parameters = self._full.parameters.values()
+        for parameter in parameters:
+            if parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL):
+                raise InvalidOption(
+                    f"{handler.__qualname__}() must take all its arguments by name, got "
+                    f"{parameter}. A payload is stored as names and values."
+                )
+        self._open = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
+        named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
+        self._names = {p.name for p in named}
+        self._required = {p.name for p in named if p.default is Parameter.empty}
+
+    def bind(self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the payload of this call: every argument under its name, defaults left out.
+
+        Raises:
+            InvalidPayload: an argument is missing, unknown or given twice.
+
+        """
+        if args:
+            try:
+                bound = self._full.bind_partial(*args, **kwargs).arguments
+            except TypeError as error:
+                raise InvalidPayload(self._refusal(kind, str(error))) from None
+            extra = next(
+                (p.name for p in self._full.parameters.values() if p.kind is Parameter.VAR_KEYWORD),
+                None,
+            )
+            payload = {name: value for name, value in bound.items() if name != extra}
+            payload.update(bound.get(extra, {}) if extra else {})
+        else:
+            payload = dict(kwargs)
+        if missing := self._required - payload.keys():
+            raise InvalidPayload(self._refusal(kind, f"missing {_listed(missing)}"))
+        if not self._open and (unknown := payload.keys() - self._names):
+            raise InvalidPayload(self._refusal(kind, f"unknown {_listed(unknown)}"))
+        return payload
+
+    def _refusal(self, kind: str, fault: str) -> str:
+        shown = self._full.replace(return_annotation=inspect.Signature.empty)
+        return f"The payload of {kind!r:.100} must fit {kind:.100}{shown}, got: {fault}."
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(repr(name) for name in names))

@@ -1,0 +1,301 @@
+"""The raw SQL of the package, every statement under the name of its purpose.
+
+What the ORM can say is said with the ORM. A statement stands here where one round trip has to do
+what the ORM needs several for, or needs a form that it cannot write; each says who runs it, why it
+is raw and which index serves it.
+
+Invariant: source and target of every change of status come from `lifecycle.MOVES`; a write about a
+running job carries its claim's token (id, locked_by, claims); `status` is always a literal, so that
+the partial indexes match under generic plans too; the clock is the database's.
+"""
+
+from __future__ import annotations
+
+from django_pgjobs.lifecycle import MOVES, NOW
+
+JOB = "django_pgjobs_job"
+WORKER = "django_pgjobs_worker"
+QUEUE = "django_pgjobs_queue"
+
+MOST_ERRORS = 25  # entries kept in `errors`, the latest ones
+
+# ---------------------------------------------------------------------------------------- enqueue
+
+# Run by enqueueing.insert(). Raw: half the cost of Model.objects.create(), and the database's clock
+# decides when a delay is over. No index.
+INSERT = f"""
+insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id)
+values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s,
+        coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s)),
+        %(max_attempts)s, %(subject_type)s, %(subject_id)s)
+returning id, run_at, created_at
+"""
+
+# Run by enqueueing.insert_many(). Raw: one statement and one array for thousands of rows; COPY
+# would be faster still, but knows neither RETURNING nor row security. No index.
+INSERT_MANY = f"""
+insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id)
+select %(kind)s, %(queue)s, payload::jsonb, %(priority)s,
+       coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s)),
+       %(max_attempts)s, %(subject_type)s, %(subject_id)s
+from unnest(%(payloads)s::text[]) with ordinality as given(payload, position)
+order by position
+returning id
+"""
+
+# ------------------------------------------------------------------------------------------ claim
+
+_NOT_PAUSED = f"""
+    not name = any(%(exclude)s::text[])
+    and not exists (select from {QUEUE} q where q.name = queues.name and q.paused_at is not null)
+"""
+
+# The queues that a worker serves: those that it was told, or all that have a pending job, found by
+# jumping from one to the next in the claim index (a select distinct would read all of it).
+NAMED_QUEUES = f"""
+served(name) as (
+    select name from unnest(%(queues)s::text[]) queues(name) where {_NOT_PAUSED}
+)"""
+ALL_QUEUES = f"""
+queues(name) as (
+    (select queue from {JOB} where status = 'pending' order by queue limit 1)
+  union all
+    select (select queue from {JOB} where status = 'pending' and queue > queues.name
+            order by queue limit 1)
+    from queues where queues.name is not null
+),
+served(name) as (select name from queues where name is not null and {_NOT_PAUSED})"""
+
+
+def claim(queues: str, oldest: str) -> str:
+    """Return the claim statement, from one of the two lists of queues and the locking SELECT.
+
+    Run by claims.Claimer. Raw: a recursive loose index scan and a LATERAL join. `oldest` is the
+    ORM's select_for_update(skip_locked=True) over one lane, in order. A lane is a (queue, priority)
+    with a pending job; its head, the first one, costs one probe of the claim index, so lanes whose
+    jobs are all in the future cost nothing more. Each part is materialized: a nested loop that ran
+    it twice would lock a second batch. The LIMIT stands outside the locking SELECT with no ORDER BY
+    of its own, so rows are locked one by one until there are enough. Index: pgjobs_job_claim.
+    """
+    head = "order by priority desc, run_at, id limit 1"
+    return f"""
+with recursive {queues},
+head(queue, priority, run_at, id) as (
+    select first.* from served cross join lateral (
+        select queue, priority, run_at, id from {JOB}
+        where status = 'pending' and queue = served.name {head}) first
+  union all
+    select next.* from head cross join lateral (
+        select queue, priority, run_at, id from {JOB}
+        where status = 'pending' and queue = head.queue and priority < head.priority {head}) next
+),
+due as materialized (
+    select job.id
+    from (select queue, priority from head where run_at <= {NOW}
+          order by priority desc, run_at, id) lane
+    cross join lateral ({oldest} limit (select %(limit)s::int)) job
+    limit %(limit)s::int
+)
+update {JOB} set {MOVES["claim"].assignments}, locked_by = %(worker)s
+where id = any(array(select id from due))
+returning id, kind, payload, attempts, attempts_before, max_attempts, claims, priority, run_at
+"""
+
+
+# ----------------------------------------------------------------------------------------- settle
+
+# The fence: only the row's own claim may write. As a plain join condition it makes the planner
+# expect one row and choose a plan that is six times slower; CASE hides it from the estimate. It
+# names no `status`, which would bring the index of running jobs in with stale statistics: a CHECK
+# says that a locked row is a running one.
+_FENCE = "case when j.locked_by = %(worker)s then j.claims = {claims} else false end"
+
+# Run by outcomes.settle() for handlers that returned None, grouped by `claims`. Raw: the fence.
+# Index: the primary key, as for all that follow.
+COMPLETE = f"""
+update {JOB} j set {MOVES["complete"].assignments}
+where j.id = any(%(ids)s::bigint[]) and {_FENCE.format(claims="%(claims)s")}
+returning j.id
+"""
+
+_SETTLED = f"j.id = s.id and {_FENCE.format(claims='s.claims')}"
+
+# Run by outcomes.settle() for handlers that returned something.
+COMPLETE_WITH_RESULT = f"""
+update {JOB} j set {MOVES["complete"].assignments}, result = s.result
+from jsonb_to_recordset(%(rows)s::jsonb) s(id bigint, claims int, result jsonb)
+where {_SETTLED}
+returning j.id
+"""
+
+_NOTE_ERROR = f"""last_error = s.last_error, errors = case
+    when jsonb_array_length(j.errors) >= {MOST_ERRORS} then j.errors - 0 else j.errors
+    end || jsonb_build_array(s.error || jsonb_build_object('at', {NOW}))"""
+_FAILURES = """jsonb_to_recordset(%(rows)s::jsonb)
+    s(id bigint, claims int, delay float8, last_error text, error jsonb)"""
+
+# Run by outcomes.settle() for failed attempts that have a further one. A row whose cancelling was
+# requested is left, for CANCEL.
+RETRY = f"""
+update {JOB} j set {MOVES["retry"].assignments},
+    run_at = {NOW} + make_interval(secs => s.delay), {_NOTE_ERROR}
+from {_FAILURES}
+where {_SETTLED} and j.cancel_requested_at is null
+returning j.id
+"""
+
+# Run by outcomes.settle() for failed attempts that were the last.
+FAIL = f"""
+update {JOB} j set {MOVES["fail"].assignments}, {_NOTE_ERROR}
+from {_FAILURES}
+where {_SETTLED}
+returning j.id
+"""
+
+# Run by outcomes.settle() after RETRY, for what RETRY left.
+CANCEL = f"""
+update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_ERROR}
+from {_FAILURES}
+where {_SETTLED}
+returning j.id
+"""
+
+# Run by claims.release() for claims that never started. A locked row is skipped, not waited for,
+# and reported with false.
+RELEASE = f"""
+with mine as (
+    select j.id from {JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims)
+    on {_SETTLED}
+),
+released as (
+    update {JOB} set {MOVES["release"].assignments}
+    where id = any(array(
+        select j.id from {JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims)
+        on {_SETTLED} for update of j skip locked))
+    returning id
+)
+select mine.id, released.id is not null from mine left join released using (id)
+"""
+
+# Run by claims.release_orphans(). A claim can commit while its answer is lost: the row carries the
+# worker's id and the worker does not know it. Index: pgjobs_job_running.
+RELEASE_ORPHANS = f"""
+update {JOB} set {MOVES["release"].assignments}
+where id = any(array(
+    select j.id from {JOB} j
+    where j.status = 'running' and j.locked_by = %(worker)s and not exists (
+        select from unnest(%(ids)s::bigint[], %(claims)s::int[]) held(id, claims)
+        where held.id = j.id and held.claims = j.claims)
+    for update skip locked))
+returning id
+"""
+
+# ---------------------------------------------------------------------------------------- workers
+
+# Run by leases.Lease, on its own connection. Raw like its neighbours, one row by primary key each.
+REGISTER = f"""
+insert into {WORKER} (host, pid, queues, threads) values (%(host)s, %(pid)s, %(queues)s::jsonb,
+%(threads)s) returning id
+"""
+HEARTBEAT = f"""
+update {WORKER} set heartbeat_at = {NOW}, stopping_at = case when %(stopping)s
+then coalesce(stopping_at, {NOW}) end
+where id = %(worker)s and died_at is null returning id
+"""
+SIGN_OFF = f"""
+update {WORKER} set died_at = {NOW}, death = %(death)s where id = %(worker)s and died_at is null
+"""
+
+# ------------------------------------------------------------------------------------------- reap
+
+_EXPIRED = f"< {NOW} - make_interval(secs => %(lease)s)"
+
+# Run by reaper.run(), as a transaction of its own: death is recorded first, under the lock of the
+# worker's row and with the heartbeat checked again, and only then are its jobs taken. In one
+# statement a heartbeat that commits meanwhile goes unseen. Index: pgjobs_worker_living.
+RECORD_DEATHS = f"""
+update {WORKER} set died_at = {NOW}, death = %(death)s
+where id = any(array(
+    select id from {WORKER}
+    where died_at is null and heartbeat_at {_EXPIRED}
+    for update skip locked))
+returning id, host, pid
+"""
+
+# A running row is lost if its worker's death is recorded, or if it has no worker row and is older
+# than a lease (a row that somebody made or aged by hand). A living worker's never is.
+
+def _lost(dead: str) -> str:
+    return f"""from {JOB} j left join {WORKER} w on w.id = j.locked_by
+    where j.status = 'running' and ({dead} or (w.id is null and j.locked_at {_EXPIRED}))"""
+
+
+_NOTE_LOSS = f"""last_error = lost.message, errors = case
+    when jsonb_array_length(j.errors) >= {MOST_ERRORS} then j.errors - 0 else j.errors
+    end || jsonb_build_array(jsonb_build_object('attempt', j.attempts, 'error', 'WorkerLost',
+        'message', lost.message, 'traceback', '', 'worker', lost.worker, 'at', {NOW}))"""
+
+# Run by reaper.run(). Raw: three moves and the lock in one statement. The
+# back-off is retries.Exponential()'s, since a reaper has no handler code. Index: pgjobs_job_running.
+REAP = f"""
+with lost as materialized (
+    select j.id, coalesce(w.host || ':' || w.pid || ' #' || w.id, '#' || j.locked_by) as worker,
+        'The worker was lost: ' || coalesce(nullif(w.death, ''), 'it is not registered')
+        || '.' as message
+    {_lost("w.died_at is not null")}
+    limit %(limit)s for update of j skip locked
+),
+retried as (
+    update {JOB} j set {MOVES["reap"].assignments}, {_NOTE_LOSS}, run_at = {NOW} + make_interval(
+        secs => least(power(2, least(17, greatest(1, j.attempts - j.attempts_before))), 86400 / 1.1)
+                * (0.9 + random() * 0.2))
+    from lost where j.id = lost.id
+        and j.attempts < j.max_attempts and j.cancel_requested_at is null
+    returning j.id, j.kind, j.status, j.attempts
+),
+failed as (
+    update {JOB} j set {MOVES["reap_to_failed"].assignments}, {_NOTE_LOSS}
+    from lost where j.id = lost.id
+        and j.attempts >= j.max_attempts and j.cancel_requested_at is null
+    returning j.id, j.kind, j.status, j.attempts
+),
+cancelled as (
+    update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_LOSS}
+    from lost where j.id = lost.id and j.cancel_requested_at is not null
+    returning j.id, j.kind, j.status, j.attempts
+)
+select * from retried union all select * from failed union all select * from cancelled
+"""
+
+# Run by reaper.preview(): what run() would do.
+COUNT_LOST = f"select count(*) {_lost(f'(w.died_at is not null or w.heartbeat_at {_EXPIRED})')}"
+COUNT_DEAD = f"""
+select count(*) from {WORKER}
+where died_at is null and heartbeat_at {_EXPIRED}
+"""
+
+# ------------------------------------------------------------------------------------------ prune
+
+
+def _old(status: str) -> str:
+    return f"""from {JOB} where status = '{status}' and finished_at is not null
+        and finished_at < {NOW} - make_interval(secs => %(keep)s)"""
+
+
+# Run by reaper.run() batch by batch, each its own transaction, so that it can stop anywhere. Raw:
+# ordered, limited and locked in one statement. Index: pgjobs_job_finished.
+PRUNE = {
+    status: f"""
+delete from {JOB} where id = any(array(
+    select id {_old(status)} order by finished_at limit %(limit)s for update skip locked))
+returning id
+"""
+    for status in ("done", "failed", "cancelled")
+}
+COUNT_OLD = {status: f"select count(*) {_old(status)}" for status in PRUNE}
+
+# Run by reaper.run(): workers that died long ago and hold nothing.
+PRUNE_WORKERS = f"""
+delete from {WORKER} w where died_at < {NOW} - make_interval(secs => %(keep)s)
+and not exists (select from {JOB} j where j.status = 'running' and j.locked_by = w.id)
+"""

@@ -1,0 +1,49 @@
+"""Run jobs inside a test: in its own transaction, its own thread, at a moment of its choosing.
+
+Invariant: `drain()` uses the claim, the handlers' registry and the settle of a real worker; only the
+threads and the connection differ, so what passes here is what a worker does.
+"""
+
+from __future__ import annotations
+
+from django.db import connections, router, transaction
+from psycopg.pq import TransactionStatus
+
+from django_pgjobs import execution, outcomes
+from django_pgjobs.claims import Claim, Claimer
+from django_pgjobs.leases import Lease
+from django_pgjobs.models import Job
+from django_pgjobs.outcomes import Outcome
+from django_pgjobs.sessions import execute_on_django
+
+
+def drain() -> int:
+    """Run due jobs one after the other until none is due; return how many attempts were run.
+
+    Jobs that they enqueue are run too. A failed attempt leaves its job pending, with a time in the
+    future, or failed, as in production; look at the rows, or raise `job.last_error`.
+    """
+    alias = router.db_for_write(Job)
+    execute = execute_on_django(alias)
+    lease = Lease(execute, queues=None, threads=1)
+    claimer = Claimer(alias, lease.worker)
+    attempts = 0
+    while claims := claimer.claim(execute, 1):
+        outcome = _run(claims[0], lease.name, alias)
+        outcomes.settle(execute, lease.worker, [outcome])
+        attempts += 1
+    lease.sign_off(execute, "drained")
+    return attempts
+
+
+def _run(claim: Claim, worker: str, alias: str) -> Outcome:
+    """Run one job; keep the test's transaction usable where the job's SQL broke it."""
+    connection = connections[alias]
+    if not connection.in_atomic_block:
+        return execution.run(claim, worker)
+    with transaction.atomic(using=alias):
+        outcome = execution.run(claim, worker)
+        status = connection.connection.info.transaction_status
+        if connection.needs_rollback or status == TransactionStatus.INERROR:
+            transaction.set_rollback(True, using=alias)  # to the savepoint, not the whole test
+    return outcome

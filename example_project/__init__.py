@@ -1,0 +1,1 @@
+"""A small shop that uses django-pgjobs: what `make demo` and `make serve` run."""

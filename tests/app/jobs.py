@@ -1,0 +1,27 @@
+"""The probe handlers of the tests."""
+
+from __future__ import annotations
+
+from django_pgjobs import job
+
+
+@job
+def noop(i: int = 0) -> None:
+    """Do nothing."""
+
+
+@job
+def add(a: int, b: int = 0) -> int:
+    """Return a sum."""
+    return a + b
+
+
+@job
+def boom(message: str = "boom") -> None:
+    """Fail."""
+    raise ValueError(message)
+
+
+@job
+async def anoop(i: int = 0) -> None:
+    """Do nothing, asynchronously."""

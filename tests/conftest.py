@@ -1,0 +1,26 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote, urlsplit
+
+import pytest
+from django.db import connection
+
+
+@pytest.fixture
+def database_url(transactional_db: None) -> str:
+    """The test database, for connections and processes beside Django's own."""
+    name = quote(str(connection.settings_dict["NAME"]))
+    return urlsplit(os.environ["PGJOBS_TEST_URL"])._replace(path=f"/{name}").geturl()
+
+
+@pytest.fixture
+def process_environment(database_url: str) -> dict[str, str]:
+    """The environment of a `manage.py` process that works on the test database."""
+    return {
+        **os.environ,
+        "PGJOBS_TEST_URL": database_url,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+    }

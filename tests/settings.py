@@ -1,0 +1,21 @@
+"""Django settings of the tests, and of the tools that read models without a server (mypy, migrations)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from example_project.database_url import database_from_url
+
+SECRET_KEY = "of the tests, and of nothing else"  # noqa: S105
+USE_TZ = True
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django_pgjobs",
+    "tests.app",
+]
+# The random name keeps two runs apart that DATABASE_URL sends to one server.
+TEST_NAME = f"test_pgjobs_{secrets.token_hex(4)}"
+URL = os.environ.get("PGJOBS_TEST_URL", "postgresql://127.0.0.1:1/without-a-server")
+DATABASES = {"default": {**database_from_url(URL), "TEST": {"NAME": TEST_NAME}}}
