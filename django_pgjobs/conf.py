@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -50,7 +49,9 @@ _LONGEST = 100 * 365 * 86_400.0
 def problems(given: object) -> Iterator[Problem]:
     """Yield every fault of a `PGJOBS` value, none where it is valid."""
     if not isinstance(given, Mapping):
-        yield Problem("pgjobs.E001", f"PGJOBS must be a dict, got {given!r}.", "Remove it or set {}.")
+        yield Problem(
+            "pgjobs.E001", f"PGJOBS must be a dict, got {given!r}.", "Remove it or set {}."
+        )
         return
     faulty = False
     for key, value in given.items():
@@ -90,13 +91,12 @@ def get() -> Settings:
 
 
 def _build(given: Mapping[str, Any]) -> Settings:
-    return Settings(
-        **{
-            KEYS[key]: value.total_seconds() if isinstance(value, datetime.timedelta) else value
-            for key, value in given.items()
-            if key in KEYS
-        }
-    )
+    values: dict[str, Any] = {
+        KEYS[key]: value.total_seconds() if isinstance(value, datetime.timedelta) else value
+        for key, value in given.items()
+        if key in KEYS
+    }
+    return Settings(**values)
 
 
 def _unknown(key: object) -> Problem:
@@ -108,7 +108,7 @@ def _unknown(key: object) -> Problem:
     )
 
 
-def _expected(key: str, value: object) -> str:
+def _expected(key: str, value: Any) -> str:
     """Say what `value` should have been; empty where it is fine."""
     if key in _COUNTS:
         fits = type(value) is int and 1 <= value <= _COUNTS[key]
@@ -119,7 +119,7 @@ def _expected(key: str, value: object) -> str:
     if isinstance(value, datetime.timedelta):
         value = value.total_seconds()
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and math.isfinite(value) and (0 <= value if keeps else 0 < value) and value <= _LONGEST:
+    if number and (value >= 0 if keeps else value > 0) and value <= _LONGEST:  # not so for NaN
         return ""
     least = "0 or more" if keeps else "more than 0"
     return f"a number of seconds ({least}) or a timedelta" + (", or None for ever" * keeps)

@@ -13,7 +13,6 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs import conf, failures, payloads, retries
@@ -62,11 +61,11 @@ def run_in_thread(claim: Claim, worker: str) -> Outcome:
     treated as Django treats them at the end of a request. Do not use it in a thread whose
     transaction is somebody else's, such as a test's.
     """
-    for connection in connections.all(initialized_only=True):
+    for connection in _connections():
         connection.close_if_unusable_or_obsolete()
         connection.health_check_enabled = True  # its first query finds out that the server is gone
     outcome = contextvars.Context().run(run, claim, worker)
-    left = [c.alias for c in connections.all(initialized_only=True) if _clean(c)]
+    left = [c.alias for c in _connections() if _clean(c)]
     if left and isinstance(outcome, Done):
         error = TransactionLeftOpen(
             f"The handler returned with a transaction open on {', '.join(map(repr, left))}: it was "
@@ -76,9 +75,7 @@ def run_in_thread(claim: Claim, worker: str) -> Outcome:
     return outcome
 
 
-def failed(
-    claim: Claim, error: BaseException, worker: str, *, permanent: bool = False
-) -> Failed:
+def failed(claim: Claim, error: BaseException, worker: str, *, permanent: bool = False) -> Failed:
     """Return the outcome of an attempt that ended with `error`; `permanent` leaves no retry."""
     delay = None
     if not permanent and claim.attempts < claim.max_attempts:
@@ -101,10 +98,14 @@ class TransactionLeftOpen(PgJobsError):
     """A handler returned inside a transaction."""
 
 
-def _clean(connection: BaseDatabaseWrapper) -> bool:
+def _connections() -> list[Any]:  # Any: django-stubs knows half of the wrapper's attributes
+    return list(connections.all(initialized_only=True))
+
+
+def _clean(connection: Any) -> bool:
     """Leave the connection fit for the next job; say whether a transaction was left open."""
     connection.queries_log.clear()  # with DEBUG on it would grow for ever
-    session: Any = connection.connection
+    session = connection.connection
     if session is None and not connection.in_atomic_block:
         return False
     unfinished = session is not None and session.info.transaction_status in _OPEN

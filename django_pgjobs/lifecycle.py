@@ -140,7 +140,8 @@ def cancel(jobs: models.QuerySet[Job]) -> int:
 
 
 def _update(jobs: models.QuerySet[Job], sources: frozenset[Status], **values: Any) -> int:
-    alias = jobs._db or router.db_for_write(jobs.model)  # noqa: SLF001 -- no public spelling
+    chosen: str | None = getattr(jobs, "_db", None)  # by using(); no public spelling tells it apart
+    alias = chosen or router.db_for_write(jobs.model)
     table = jobs.model._base_manager.using(alias)  # noqa: SLF001 -- without a project's own filters
     # The caller's queryset may be sliced, distinct or joined, which FOR UPDATE refuses, so it only
     # chooses ids. The guard stands beside the lock, where PostgreSQL checks it again on the newest

@@ -36,31 +36,31 @@ class JobQuerySet(models.QuerySet["Job"]):
     """Jobs by status, and the verbs that move them."""
 
     def pending(self) -> Self:
-        """Waiting for a worker: for the first attempt or for a further one."""
+        """Choose those that wait for a worker, for the first attempt or a further one."""
         return self.filter(status=Status.PENDING)
 
     def due(self) -> Self:
-        """Pending jobs whose time has come, by the database's clock."""
+        """Choose pending jobs whose time has come, by the database's clock."""
         return self.pending().filter(run_at__lte=Now())
 
     def delayed(self) -> Self:
-        """Pending jobs whose time is still to come."""
+        """Choose pending jobs whose time is still to come."""
         return self.pending().filter(run_at__gt=Now())
 
     def running(self) -> Self:
-        """Claimed by a worker and not settled yet."""
+        """Choose those that a worker has claimed and not settled yet."""
         return self.filter(status=Status.RUNNING)
 
     def done(self) -> Self:
-        """Finished without an error."""
+        """Choose those that finished without an error."""
         return self.filter(status=Status.DONE)
 
     def failed(self) -> Self:
-        """Given up: no attempt is left, or the error was permanent."""
+        """Choose those given up: no attempt is left, or the error was permanent."""
         return self.filter(status=Status.FAILED)
 
     def cancelled(self) -> Self:
-        """Cancelled before they were done."""
+        """Choose those cancelled before they were done."""
         return self.filter(status=Status.CANCELLED)
 
     def retry(self) -> int:
@@ -111,7 +111,9 @@ class Job(models.Model):
     claims = models.IntegerField(
         _("claims"),
         db_default=0,
-        help_text=_("Rises by one at each claim and never falls: with the worker, a claim's token."),
+        help_text=_(
+            "Rises by one at each claim and never falls: with the worker, a claim's token."
+        ),
     )
     locked_at = models.DateTimeField(_("locked at"), null=True)
     locked_by = models.BigIntegerField(
@@ -174,7 +176,8 @@ class Job(models.Model):
                 | (~Q(status__in=sorted(FINAL)) & Q(finished_at__isnull=True)),
             ),
             models.CheckConstraint(
-                name="pgjobs_job_priority", condition=Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
+                name="pgjobs_job_priority",
+                condition=Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)),
             ),
             models.CheckConstraint(
                 name="pgjobs_job_run_at", condition=Q(run_at__gte=EARLIEST, run_at__lte=LATEST)
@@ -184,11 +187,10 @@ class Job(models.Model):
                 condition=Q(attempts__gte=0, attempts_before__gte=0)
                 & Q(max_attempts__gte=1, claims__gte=0),
             ),
+            models.CheckConstraint(name="pgjobs_job_names", condition=~Q(kind="") & ~Q(queue="")),
             models.CheckConstraint(
-                name="pgjobs_job_names", condition=~Q(kind="") & ~Q(queue="")
-            ),
-            models.CheckConstraint(
-                name="pgjobs_job_json", condition=_is_json("object", "payload", "meta") & _is_json("array", "errors")
+                name="pgjobs_job_json",
+                condition=_is_json("object", "payload", "meta") & _is_json("array", "errors"),
             ),
         )
 

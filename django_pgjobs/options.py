@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.conf import settings
 from django.utils import timezone
@@ -130,7 +130,7 @@ def check_run_at(run_at: object) -> datetime.datetime:
     return run_at
 
 
-def _check_delay(delay: object) -> None:
+def _check_delay(delay: Any) -> None:
     seconds = delay.total_seconds() if isinstance(delay, datetime.timedelta) else delay
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not math.isfinite(seconds) or seconds > LONGEST_DELAY:

@@ -6,6 +6,7 @@ this table and nowhere else, so that no row can choose code that was not declare
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import inspect
@@ -94,7 +95,9 @@ class JobType(Generic[P, R]):
 
         """
         _refuse_unknown("using()", changes, Changes.__annotations__)
-        return JobType(self.handler, self.kind, replace(self.options, **changes), self.aliases)
+        other = copy.copy(self)
+        other.options = replace(self.options, **changes)
+        return other
 
     def _encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         payload = self.signature.bind(self.kind, args, kwargs)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import psycopg
 import django.db
+import psycopg
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import IsolationLevel, errors
@@ -84,7 +84,8 @@ class Session:
             wrapper.settings_dict.update(OPTIONS=options, AUTOCOMMIT=True, CONN_MAX_AGE=None)
             wrapper.ensure_connection()
             self._begin = self._choose_begin(wrapper.connection)
-        return self._wrapper.connection
+        connection: psycopg.Connection[Any] = self._wrapper.connection
+        return connection
 
     def _choose_begin(
         self, connection: psycopg.Connection[Any]

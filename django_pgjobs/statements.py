@@ -225,6 +225,7 @@ returning id, host, pid
 # A running row is lost if its worker's death is recorded, or if it has no worker row and is older
 # than a lease (a row that somebody made or aged by hand). A living worker's never is.
 
+
 def _lost(dead: str) -> str:
     return f"""from {JOB} j left join {WORKER} w on w.id = j.locked_by
     where j.status = 'running' and ({dead} or (w.id is null and j.locked_at {_EXPIRED}))"""

@@ -30,7 +30,9 @@ from django_pgjobs.sessions import CONNECTION_ERRORS, Session
 logger = logging.getLogger(__name__)
 
 MOST_AHEAD = 500  # claims waiting for a thread: larger batches gain nothing
-AHEAD_SECONDS = 0.05  # of work, the time of some claims: short jobs wait in the process, long ones not
+AHEAD_SECONDS = (
+    0.05  # of work, the time of some claims: short jobs wait in the process, long ones not
+)
 _LONGEST_BACKOFF = 5.0  # seconds between tries to reach the database
 
 
@@ -217,7 +219,7 @@ class Worker:
         try:
             self._settle()
         except CONNECTION_ERRORS as unreachable:
-            logger.error("Stopped without settling %s jobs: %s", len(self._held), unreachable)
+            logger.critical("Stopped without settling %s jobs: %s", len(self._held), unreachable)
         return running
 
     def _register(self) -> None:
@@ -248,12 +250,19 @@ class Worker:
                 if self._lease.safe and not self._dead:
                     self._starts += 1
                     self._running[thread] = claim
-                    outcome = execution.run_in_thread(claim, self._lease.name)
+                    outcome = self._execute(claim)
                 self._finished.append((outcome, time.perf_counter() - started))
                 self._running.pop(thread, None)
                 self._wake.set()
         finally:
             connections.close_all()
+
+    def _execute(self, claim: Claim) -> Outcome:
+        try:
+            return execution.run_in_thread(claim, self._lease.name)
+        # Cleaning up after a job can fail too, with its connection for one. The thread must live.
+        except BaseException as error:  # noqa: BLE001
+            return execution.failed(claim, error, self._lease.name)
 
     # ------------------------------------------------------------------------------ the keeper
 
@@ -269,7 +278,7 @@ class Worker:
                 more = reaper.run(session.execute).more
                 pause = 0.0 if more else max(0.0, next_beat - time.monotonic())
             except WorkerDead as error:
-                logger.error("%s", error)
+                logger.critical("%s", error)
                 self._dead = True
                 self.stop()
                 break

@@ -86,6 +86,7 @@ class EmbeddedPostgres:
 
     @property
     def port(self) -> int:
+        """The port on 127.0.0.1; it stays through restarts."""
         return int(self._facts["port"])
 
     @property
@@ -95,6 +96,7 @@ class EmbeddedPostgres:
 
     @property
     def folder(self) -> Path:
+        """Where data and log are until the end."""
         return Path(self._facts["folder"])
 
     @property
@@ -104,6 +106,7 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
+        """What libpq and DATABASE_URL take."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> Self:

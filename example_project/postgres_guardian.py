@@ -100,6 +100,7 @@ class Server:
 
     @property
     def running(self) -> subprocess.Popen[bytes]:
+        """The server's process, if there is one."""
         if self.process is None:
             msg = "The server must be running for this, got one that is down. Start it with up()."
             raise ServerError(msg)
@@ -135,7 +136,7 @@ class Server:
         if self.account is None:
             return
         try:
-            if self._run([self.binaries / "initdb", "--version"]).returncode == 0:
+            if self._run([str(self.binaries / "initdb"), "--version"]).returncode == 0:
                 return
         except OSError:
             pass  # a parent folder is closed to that user
@@ -151,29 +152,21 @@ class Server:
             os.chown(path, self.account.pw_uid, self.account.pw_gid, follow_symlinks=False)
 
     def _initdb(self) -> None:
-        done = self._run(
-            [self.binaries / "initdb", f"--pgdata={self._inside('data')}", "--username=postgres"]
-            + ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
-            + ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-        )
+        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"]
+        locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        data = f"--pgdata={self._inside('data')}"
+        done = self._run([str(self.binaries / "initdb"), data, *options, *locale])
         if done.returncode != 0:
             msg = f"initdb must succeed, got exit status {done.returncode}:\n"
             raise ServerError(msg + tail(done.stdout + done.stderr))
 
     def _start(self, port: int) -> None:
         options = [o for name, value in self.settings.items() for o in ("-c", f"{name}={value}")]
-        command = [
-            self.binaries / "postgres",
-            "-D",
-            self._inside("data"),
-            "-p",
-            str(port),
-            *options,
-        ]
+        where = ["-D", str(self._inside("data")), "-p", str(port)]
         with self._log.open("ab") as log:
             written_before = log.tell()
-            self.process = subprocess.Popen(  # noqa: S603
-                command,
+            process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603
+                [str(self.binaries / "postgres"), *where, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -181,7 +174,8 @@ class Server:
                 preexec_fn=die_with_parent,  # noqa: PLW1509  this process has a single thread
                 **self._child_options(),
             )
-        self._wait_until_ready(self.process, written_before)
+        self.process = process
+        self._wait_until_ready(process, written_before)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], written_before: int) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -207,13 +201,11 @@ class Server:
         return lines[:1] == [str(pid)] and [line.strip() for line in lines[7:8]] == ["ready"]
 
     def _run(
-        self, command: list[str | Path], cwd: Path | None = None
+        self, command: list[str], cwd: Path | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        options = self._child_options()
-        options["cwd"] = cwd or options["cwd"]
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, **options
-        )  # noqa: S603
+        options = self._child_options() | {"stdin": subprocess.DEVNULL, "capture_output": True}
+        options["cwd"] = cwd or self.folder
+        return subprocess.run(command, check=False, **options)  # noqa: S603
 
     def _child_options(self) -> dict[str, Any]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
@@ -254,7 +246,7 @@ def tail(output: bytes) -> str:
 def requests() -> Iterator[list[str]]:
     """Yield what the parent asks for, until it ends."""
     parent = os.getppid()
-    with open(0, "rb", buffering=0, closefd=False) as pipe:  # noqa: PTH123  a descriptor, not a path
+    with open(0, "rb", buffering=0, closefd=False) as pipe:
         while os.getppid() == parent:  # a forked child of the parent may still hold the pipe open
             readable, _, _ = select.select([pipe], [], [], 1.0)
             if readable:

@@ -13,7 +13,7 @@ from django_pgjobs.options import check_queue
 
 
 def seconds(text: str) -> float:
-    """A number of seconds above 0."""
+    """Read a number of seconds above 0."""
     value = _number(text)
     if not 0 < value < math.inf:
         raise ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
@@ -21,7 +21,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_none(text: str) -> float:
-    """A number of seconds, 0 included."""
+    """Read a number of seconds, 0 included."""
     value = _number(text)
     if not 0 <= value < math.inf:
         raise ArgumentTypeError(f"must be 0 or more seconds, got {text!r}")
@@ -29,14 +29,14 @@ def seconds_or_none(text: str) -> float:
 
 
 def threads(text: str) -> int:
-    """A number of threads."""
+    """Read a number of threads."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1_000:  # noqa: PLR2004
         raise ArgumentTypeError(f"must be a whole number from 1 to 1000, got {text!r}")
     return int(text)
 
 
 def queues(text: str) -> list[str]:
-    """Names of queues with commas between them."""
+    """Read names of queues with commas between them."""
     try:
         return [check_queue(name.strip()) for name in text.split(",")]
     except InvalidOption as error:

@@ -1,83 +1,328 @@
 import datetime
+
 import django.db.models.functions.datetime
 import django.db.models.lookups
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Queue',
+            name="Queue",
             fields=[
-                ('name', models.CharField(max_length=63, primary_key=True, serialize=False, verbose_name='name')),
-                ('paused_at', models.DateTimeField(null=True, verbose_name='paused at')),
-                ('paused_by', models.CharField(db_default='', max_length=200, verbose_name='paused by')),
+                (
+                    "name",
+                    models.CharField(
+                        max_length=63, primary_key=True, serialize=False, verbose_name="name"
+                    ),
+                ),
+                ("paused_at", models.DateTimeField(null=True, verbose_name="paused at")),
+                (
+                    "paused_by",
+                    models.CharField(db_default="", max_length=200, verbose_name="paused by"),
+                ),
             ],
             options={
-                'verbose_name': 'queue',
-                'verbose_name_plural': 'queues',
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
             },
         ),
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('kind', models.CharField(max_length=200, verbose_name='kind')),
-                ('queue', models.CharField(db_default='default', max_length=63, verbose_name='queue')),
-                ('payload', models.JSONField(db_default=models.Value({}, models.JSONField()), verbose_name='payload')),
-                ('status', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled'), ('blocked', 'blocked')], db_default='pending', max_length=10, verbose_name='status')),
-                ('priority', models.SmallIntegerField(db_default=0, verbose_name='priority')),
-                ('run_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='run at')),
-                ('attempts', models.IntegerField(db_default=0, verbose_name='attempts')),
-                ('max_attempts', models.IntegerField(db_default=5, verbose_name='maximum of attempts')),
-                ('attempts_before', models.IntegerField(db_default=0, help_text='The retry policy counts from here.', verbose_name='attempts before the last retry by hand')),
-                ('claims', models.IntegerField(db_default=0, help_text="Rises by one at each claim and never falls: with the worker, a claim's token.", verbose_name='claims')),
-                ('locked_at', models.DateTimeField(null=True, verbose_name='locked at')),
-                ('locked_by', models.BigIntegerField(help_text='The id of the worker.', null=True, verbose_name='locked by')),
-                ('last_error', models.TextField(db_default='', verbose_name='last error')),
-                ('errors', models.JSONField(db_default=models.Value([], models.JSONField()), verbose_name='errors')),
-                ('result', models.JSONField(null=True, verbose_name='result')),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='created at')),
-                ('attempted_at', models.DateTimeField(null=True, verbose_name='last attempted at')),
-                ('finished_at', models.DateTimeField(null=True, verbose_name='finished at')),
-                ('unique_key', models.CharField(max_length=100, null=True, verbose_name='unique key')),
-                ('concurrency_key', models.CharField(max_length=200, null=True, verbose_name='concurrency key')),
-                ('cancel_requested_at', models.DateTimeField(null=True, verbose_name='cancel requested at')),
-                ('subject_type', models.CharField(max_length=200, null=True, verbose_name='subject type')),
-                ('subject_id', models.CharField(max_length=200, null=True, verbose_name='subject id')),
-                ('meta', models.JSONField(db_default=models.Value({}, models.JSONField()), verbose_name='meta')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("kind", models.CharField(max_length=200, verbose_name="kind")),
+                (
+                    "queue",
+                    models.CharField(db_default="default", max_length=63, verbose_name="queue"),
+                ),
+                (
+                    "payload",
+                    models.JSONField(
+                        db_default=models.Value({}, models.JSONField()), verbose_name="payload"
+                    ),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("pending", "pending"),
+                            ("running", "running"),
+                            ("done", "done"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                            ("blocked", "blocked"),
+                        ],
+                        db_default="pending",
+                        max_length=10,
+                        verbose_name="status",
+                    ),
+                ),
+                ("priority", models.SmallIntegerField(db_default=0, verbose_name="priority")),
+                (
+                    "run_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), verbose_name="run at"
+                    ),
+                ),
+                ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
+                (
+                    "max_attempts",
+                    models.IntegerField(db_default=5, verbose_name="maximum of attempts"),
+                ),
+                (
+                    "attempts_before",
+                    models.IntegerField(
+                        db_default=0,
+                        help_text="The retry policy counts from here.",
+                        verbose_name="attempts before the last retry by hand",
+                    ),
+                ),
+                (
+                    "claims",
+                    models.IntegerField(
+                        db_default=0,
+                        help_text="Rises by one at each claim and never falls: with the worker, a claim's token.",
+                        verbose_name="claims",
+                    ),
+                ),
+                ("locked_at", models.DateTimeField(null=True, verbose_name="locked at")),
+                (
+                    "locked_by",
+                    models.BigIntegerField(
+                        help_text="The id of the worker.", null=True, verbose_name="locked by"
+                    ),
+                ),
+                ("last_error", models.TextField(db_default="", verbose_name="last error")),
+                (
+                    "errors",
+                    models.JSONField(
+                        db_default=models.Value([], models.JSONField()), verbose_name="errors"
+                    ),
+                ),
+                ("result", models.JSONField(null=True, verbose_name="result")),
+                (
+                    "created_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(),
+                        verbose_name="created at",
+                    ),
+                ),
+                ("attempted_at", models.DateTimeField(null=True, verbose_name="last attempted at")),
+                ("finished_at", models.DateTimeField(null=True, verbose_name="finished at")),
+                (
+                    "unique_key",
+                    models.CharField(max_length=100, null=True, verbose_name="unique key"),
+                ),
+                (
+                    "concurrency_key",
+                    models.CharField(max_length=200, null=True, verbose_name="concurrency key"),
+                ),
+                (
+                    "cancel_requested_at",
+                    models.DateTimeField(null=True, verbose_name="cancel requested at"),
+                ),
+                (
+                    "subject_type",
+                    models.CharField(max_length=200, null=True, verbose_name="subject type"),
+                ),
+                (
+                    "subject_id",
+                    models.CharField(max_length=200, null=True, verbose_name="subject id"),
+                ),
+                (
+                    "meta",
+                    models.JSONField(
+                        db_default=models.Value({}, models.JSONField()), verbose_name="meta"
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'job',
-                'verbose_name_plural': 'jobs',
-                'indexes': [models.Index(models.F('queue'), models.OrderBy(models.F('priority'), descending=True), models.F('run_at'), models.F('id'), condition=models.Q(('status', 'pending')), name='pgjobs_job_claim'), models.Index(models.F('locked_by'), condition=models.Q(('status', 'running')), name='pgjobs_job_running'), models.Index(models.F('status'), models.F('finished_at'), condition=models.Q(('finished_at__isnull', False)), name='pgjobs_job_finished')],
-                'constraints': [models.UniqueConstraint(models.F('unique_key'), condition=models.Q(('unique_key__isnull', False)), name='pgjobs_job_unique_key'), models.CheckConstraint(condition=models.Q(('status__in', ['pending', 'running', 'done', 'failed', 'cancelled', 'blocked'])), name='pgjobs_job_status'), models.CheckConstraint(condition=models.Q(models.Q(('locked_at__isnull', False), ('locked_by__isnull', False), ('status', 'running')), models.Q(models.Q(('status', 'running'), _negated=True), ('locked_at__isnull', True), ('locked_by__isnull', True)), _connector='OR'), name='pgjobs_job_running_locked'), models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', False), ('status__in', ['cancelled', 'done', 'failed'])), models.Q(models.Q(('status__in', ['cancelled', 'done', 'failed']), _negated=True), ('finished_at__isnull', True)), _connector='OR'), name='pgjobs_job_final_finished'), models.CheckConstraint(condition=models.Q(('priority__range', (-100, 100))), name='pgjobs_job_priority'), models.CheckConstraint(condition=models.Q(('run_at__gte', datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc)), ('run_at__lte', datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.timezone.utc))), name='pgjobs_job_run_at'), models.CheckConstraint(condition=models.Q(('attempts__gte', 0), ('attempts_before__gte', 0), ('claims__gte', 0), ('max_attempts__gte', 1)), name='pgjobs_job_attempts'), models.CheckConstraint(condition=models.Q(models.Q(('kind', ''), _negated=True), models.Q(('queue', ''), _negated=True)), name='pgjobs_job_names'), models.CheckConstraint(condition=models.Q(django.db.models.lookups.Exact(models.Func(models.F('payload'), function='jsonb_typeof', output_field=models.TextField()), models.Value('object')), django.db.models.lookups.Exact(models.Func(models.F('meta'), function='jsonb_typeof', output_field=models.TextField()), models.Value('object')), django.db.models.lookups.Exact(models.Func(models.F('errors'), function='jsonb_typeof', output_field=models.TextField()), models.Value('array'))), name='pgjobs_job_json')],
+                "verbose_name": "job",
+                "verbose_name_plural": "jobs",
+                "indexes": [
+                    models.Index(
+                        models.F("queue"),
+                        models.OrderBy(models.F("priority"), descending=True),
+                        models.F("run_at"),
+                        models.F("id"),
+                        condition=models.Q(("status", "pending")),
+                        name="pgjobs_job_claim",
+                    ),
+                    models.Index(
+                        models.F("locked_by"),
+                        condition=models.Q(("status", "running")),
+                        name="pgjobs_job_running",
+                    ),
+                    models.Index(
+                        models.F("status"),
+                        models.F("finished_at"),
+                        condition=models.Q(("finished_at__isnull", False)),
+                        name="pgjobs_job_finished",
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        models.F("unique_key"),
+                        condition=models.Q(("unique_key__isnull", False)),
+                        name="pgjobs_job_unique_key",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "status__in",
+                                ["pending", "running", "done", "failed", "cancelled", "blocked"],
+                            )
+                        ),
+                        name="pgjobs_job_status",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("locked_at__isnull", False),
+                                ("locked_by__isnull", False),
+                                ("status", "running"),
+                            ),
+                            models.Q(
+                                models.Q(("status", "running"), _negated=True),
+                                ("locked_at__isnull", True),
+                                ("locked_by__isnull", True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="pgjobs_job_running_locked",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("finished_at__isnull", False),
+                                ("status__in", ["cancelled", "done", "failed"]),
+                            ),
+                            models.Q(
+                                models.Q(
+                                    ("status__in", ["cancelled", "done", "failed"]), _negated=True
+                                ),
+                                ("finished_at__isnull", True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="pgjobs_job_final_finished",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("priority__range", (-100, 100))),
+                        name="pgjobs_job_priority",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "run_at__gte",
+                                datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                            ),
+                            (
+                                "run_at__lte",
+                                datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                            ),
+                        ),
+                        name="pgjobs_job_run_at",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("attempts__gte", 0),
+                            ("attempts_before__gte", 0),
+                            ("claims__gte", 0),
+                            ("max_attempts__gte", 1),
+                        ),
+                        name="pgjobs_job_attempts",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("kind", ""), _negated=True),
+                            models.Q(("queue", ""), _negated=True),
+                        ),
+                        name="pgjobs_job_names",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.Exact(
+                                models.Func(
+                                    models.F("payload"),
+                                    function="jsonb_typeof",
+                                    output_field=models.TextField(),
+                                ),
+                                models.Value("object"),
+                            ),
+                            django.db.models.lookups.Exact(
+                                models.Func(
+                                    models.F("meta"),
+                                    function="jsonb_typeof",
+                                    output_field=models.TextField(),
+                                ),
+                                models.Value("object"),
+                            ),
+                            django.db.models.lookups.Exact(
+                                models.Func(
+                                    models.F("errors"),
+                                    function="jsonb_typeof",
+                                    output_field=models.TextField(),
+                                ),
+                                models.Value("array"),
+                            ),
+                        ),
+                        name="pgjobs_job_json",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Worker',
+            name="Worker",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('host', models.CharField(max_length=255, verbose_name='host')),
-                ('pid', models.IntegerField(verbose_name='process id')),
-                ('queues', models.JSONField(help_text='Null: every queue.', null=True, verbose_name='queues')),
-                ('threads', models.IntegerField(verbose_name='threads')),
-                ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='started at')),
-                ('heartbeat_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='last heartbeat')),
-                ('stopping_at', models.DateTimeField(null=True, verbose_name='stopping since')),
-                ('died_at', models.DateTimeField(null=True, verbose_name='died at')),
-                ('death', models.CharField(db_default='', max_length=200, verbose_name='reason of its death')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("host", models.CharField(max_length=255, verbose_name="host")),
+                ("pid", models.IntegerField(verbose_name="process id")),
+                (
+                    "queues",
+                    models.JSONField(
+                        help_text="Null: every queue.", null=True, verbose_name="queues"
+                    ),
+                ),
+                ("threads", models.IntegerField(verbose_name="threads")),
+                (
+                    "started_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(),
+                        verbose_name="started at",
+                    ),
+                ),
+                (
+                    "heartbeat_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(),
+                        verbose_name="last heartbeat",
+                    ),
+                ),
+                ("stopping_at", models.DateTimeField(null=True, verbose_name="stopping since")),
+                ("died_at", models.DateTimeField(null=True, verbose_name="died at")),
+                (
+                    "death",
+                    models.CharField(
+                        db_default="", max_length=200, verbose_name="reason of its death"
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'worker',
-                'verbose_name_plural': 'workers',
-                'indexes': [models.Index(models.F('heartbeat_at'), condition=models.Q(('died_at__isnull', True)), name='pgjobs_worker_living')],
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "indexes": [
+                    models.Index(
+                        models.F("heartbeat_at"),
+                        condition=models.Q(("died_at__isnull", True)),
+                        name="pgjobs_worker_living",
+                    )
+                ],
             },
         ),
         # Every job is two or three dead row versions. The defaults wait for a fifth of the table,

@@ -148,7 +148,7 @@ def test_stop_removes_server_and_folder_and_may_be_repeated():
 
 
 def test_a_refused_setting_is_told_with_the_servers_own_words():
-    with pytest.raises(EmbeddedPostgresError, match='invalid value .* "max_connections": "many"'):
+    with pytest.raises(EmbeddedPostgresError, match=r'invalid value .* "max_connections": "many"'):
         EmbeddedPostgres(settings={"max_connections": "many"}).start()
 
 
@@ -182,7 +182,7 @@ def test_the_server_stops_when_its_guardian_is_killed():
     with parent_process() as (_process, port, folder, guardian):
         os.kill(guardian, signal.SIGKILL)
         eventually(lambda: not listens(port))
-        subprocess.run(["rm", "-r", folder], check=True)
+        shutil.rmtree(folder)
 
 
 def test_nothing_is_left_when_a_forked_child_outlives_the_parent():

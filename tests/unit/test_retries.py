@@ -1,3 +1,4 @@
+# ruff: noqa: S311  jitter is no secret
 from __future__ import annotations
 
 import math

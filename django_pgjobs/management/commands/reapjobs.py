@@ -14,7 +14,13 @@ from django_pgjobs import reaper
 from django_pgjobs.management import arguments
 from django_pgjobs.models import Job
 from django_pgjobs.reaper import Counts
-from django_pgjobs.sessions import CONNECTION_ERRORS, Execute, Session, execute_on_django, in_transaction
+from django_pgjobs.sessions import (
+    CONNECTION_ERRORS,
+    Execute,
+    Session,
+    execute_on_django,
+    in_transaction,
+)
 
 
 class Command(BaseCommand):

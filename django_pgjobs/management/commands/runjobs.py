@@ -43,9 +43,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--threads", type=arguments.threads, default=8, help="jobs at a time (default 8)"
         )
-        parser.add_argument(
-            "--drain", action="store_true", help="exit when no job is due any more"
-        )
+        parser.add_argument("--drain", action="store_true", help="exit when no job is due any more")
         parser.add_argument(
             "--poll",
             type=arguments.seconds,
