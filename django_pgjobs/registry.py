@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from asgiref.sync import sync_to_async
 
@@ -87,7 +87,7 @@ class JobType(Generic[P, R]):
         texts = (self._encode((), payload) for payload in payloads)
         return enqueueing.insert_many(self.kind, texts, self.options)
 
-    def using(self, **changes: Unpack[Changes]) -> JobType[P, R]:
+    def using(self, **changes: Unpack[Changes]) -> Self:
         """Return a copy that enqueues with other options.
 
         Raises:
