@@ -43,11 +43,11 @@ def write(value: Any, kind: type) -> tuple[str, str] | None:
         if issubclass(kind, base):
             _refuse_ambiguous(value)
             text = to_text(value)
-            # Only of a subclass: the true datetime may lie in the repeated hour of its zone, and then
-            # equals none of another zone (PEP 495).
-            if kind is not base and from_text(text) != value:
-                refuse_unequal(value, name)
-            return name, text
+            # Only a subclass is compared: a true datetime may lie in the repeated hour of its zone,
+            # and then equals none of another zone (PEP 495).
+            if kind is base or from_text(text) == value:
+                return name, text
+            raise unequal(value, name)
     return None
 
 
@@ -94,10 +94,10 @@ def load(reference: dict[str, Any]) -> Model:
     raise RefusedError(f"a {label} on {alias!r}", f"pk {shown(pk)}", advice)
 
 
-def refuse_unequal(value: object, name: str) -> None:
-    """Refuse an instance of a subclass that would arrive as something else."""
+def unequal(value: object, name: str) -> RefusedError:
+    """Return the refusal of a subclass's instance that would arrive as something else."""
     advice = f"Its {name} value is not equal to it: pass the value that you mean."
-    raise RefusedError(f"equal to a plain {name}", shown(value), advice)
+    return RefusedError(f"equal to a plain {name}", shown(value), advice)
 
 
 def _refuse_ambiguous(value: Any) -> None:

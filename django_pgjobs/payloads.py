@@ -185,9 +185,9 @@ class _Encoder:
             if issubclass(kind, base):
                 plain = convert(value)
                 stored = self.plain(plain, depth)
-                if plain != value:
-                    extensions.refuse_unequal(value, base.__name__)
-                return stored
+                if plain == value:
+                    return stored
+                raise extensions.unequal(value, base.__name__)
         if written := extensions.write(value, kind):
             name, text = written
             self.spend(len(text))

@@ -53,17 +53,17 @@ class RefusedError(Exception):
 def shown(value: object, limit: int = _SHOWN) -> str:
     """Return a short text for a value: its beginning where it is a plain one, else only its type."""
     kind = type(value)
+    if kind not in _PRINTABLE or getattr(value, "tzinfo", None) is not None:
+        # The default repr, which no class can override. (A time zone's own repr may be anything.)
+        text = object.__repr__(value).partition(" at 0x")[0].removeprefix("<")
+        return f"<{text}>" if len(text) <= limit else f"<…{text[-limit:]}>"
+    if kind is int and value.bit_length() > 4 * limit:  # type: ignore[attr-defined]
+        return f"an int of {value.bit_length():,} bits"  # type: ignore[attr-defined]
     more = 0
     if kind is str or kind is bytes:
         more = max(len(value) - limit, 0)  # type: ignore[arg-type]
         value = value[:limit]  # type: ignore[index]
-    if kind is int and value.bit_length() > 4 * limit:  # type: ignore[attr-defined]
-        text = f"an int of {value.bit_length():,} bits"  # type: ignore[attr-defined]
-    elif kind in _PRINTABLE and getattr(value, "tzinfo", None) is None:
-        text = repr(value)
-    else:
-        # The default repr, which no class can override. (A time zone's own repr may be anything.)
-        text = object.__repr__(value).partition(" at 0x")[0] + ">"
+    text = repr(value)
     if len(text) > limit + 2:
         text = f"{text[:limit]}…"
     return f"{text} [{more:,} more]" if more else text

@@ -146,10 +146,7 @@ def job(
     declared = Options(**options)
 
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
-        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise InvalidOption(f"@job needs a function that runs, got a generator, {handler!r}.")
-        if not inspect.isfunction(handler):
-            raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
+        _check_handler(handler)
         name = check_kind(handler.__name__ if kind is None else kind)
         job_type = JobType(handler, name, declared, _check_aliases(aliases))
         register(job_type)
@@ -195,6 +192,13 @@ def get_job(kind: str) -> JobType[..., Any]:
         else "Declare its handler with @job in jobs.py of an installed app."
     )
     raise UnknownKind(f"No handler is registered for the kind {kind!r:.300}. {hint}")
+
+
+def _check_handler(handler: object) -> None:
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise InvalidOption(f"@job needs a function that runs, got a generator, {handler!r}.")
+    if not inspect.isfunction(handler):
+        raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
 
 
 def _check_aliases(aliases: Iterable[str]) -> tuple[str, ...]:

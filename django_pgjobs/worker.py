@@ -11,9 +11,9 @@ it, so whatever stops in between is known here, or else is found by the reaper.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -61,16 +61,17 @@ class Worker:
         self._options = options
         self._session = Session(options.database)
         self._ready: SimpleQueue[Claim | None] = SimpleQueue()
-        self._finished: deque[tuple[Outcome | Claim, float]] = deque()
+        # What handlers put in, an outcome or a claim that was not started, with the seconds it took;
+        # None only wakes the pump. SimpleQueue.put() may be called from a signal handler.
+        self._inbox: SimpleQueue[tuple[Outcome | Claim, float] | None] = SimpleQueue()
         self._unsettled: list[Outcome] = []
         self._unstarted: list[Claim] = []
         self._held: dict[int, Claim] = {}
         self._running: dict[int, Claim] = {}  # by thread
         self._starts = 0
         self._pace: float | None = None  # seconds that a handler takes, a moving average
-        self._wake = threading.Event()
         self._gone = threading.Event()  # tells the keeper to end
-        self._stop_by: float | None = None
+        self._stop_by = math.inf
         self._dead = False
         self._next_orphans = 0.0
         self._stalled = (0, time.monotonic())  # starts so far, and since when there were no more
@@ -78,9 +79,12 @@ class Worker:
     def stop(self) -> None:
         """Begin to stop: no new claims. Called again, do not wait for running jobs. For signals."""
         now = time.monotonic()
-        first = self._stop_by is None
-        self._stop_by = now + self._options.shutdown_timeout if first else now
-        self._wake.set()
+        self._stop_by = now if self._stopping else now + self._options.shutdown_timeout
+        self._inbox.put(None)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_by < math.inf
 
     def run(self) -> int:
         """Work until told to stop; return the exit status: 0, or 1 where something was given up."""
@@ -116,62 +120,67 @@ class Worker:
             except CONNECTION_ERRORS as error:
                 logger.warning("The database cannot be reached, trying again: %s", error)
                 self._next_orphans = 0.0  # a claim may have been made whose answer was lost
-                if self._stop_by is not None and time.monotonic() >= self._stop_by:
+                if time.monotonic() >= self._stop_by:
                     return
-                self._pause(backoff)
+                self._collect(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
 
     def _round(self) -> bool:
-        """Settle, give back, claim; say whether there is a next round."""
-        self._wake.clear()
+        """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._settle()
-        self._release()
-        if self._stop_by is not None:
-            if not self._held or time.monotonic() >= self._stop_by:
-                return False
-            self._pause(self._options.poll)
-            return True
-        claimed = self._claim()
-        if self._options.drain and not claimed and not self._held:
+        self._give_back()
+        if not self._stopping:
+            self._claim()
+        if not self._held and (self._stopping or (self._options.drain and self._lease.safe)):
             return False
-        self._pause(self._options.poll)
+        if time.monotonic() >= self._stop_by:
+            return False
+        self._collect(self._options.poll)
         return True
 
-    def _pause(self, seconds: float) -> None:
-        if self._stop_by is not None:
-            seconds = min(seconds, max(0.0, self._stop_by - time.monotonic()))
-        self._wake.wait(seconds)
+    def _collect(self, seconds: float) -> None:
+        """Wait so long for the first news, then take all there is."""
+        seconds = max(0.0, min(seconds, self._stop_by - time.monotonic()))
+        try:
+            news = self._inbox.get(timeout=seconds)
+            while True:
+                if news is not None:
+                    self._note(*news)
+                news = self._inbox.get_nowait()
+        except Empty:
+            pass
+
+    def _note(self, outcome: Outcome | Claim, seconds: float) -> None:
+        if isinstance(outcome, Claim):
+            self._unstarted.append(outcome)
+            return
+        self._unsettled.append(outcome)
+        self._pace = seconds if self._pace is None else 0.9 * self._pace + 0.1 * seconds
+        if isinstance(outcome, Failed) and outcome.interrupts and not self._stopping:
+            self.stop()
 
     def _settle(self) -> None:
-        taken = [self._finished.popleft() for _ in range(len(self._finished))]
-        for outcome, seconds in taken:
-            if isinstance(outcome, Claim):
-                self._unstarted.append(outcome)
-                continue
-            self._unsettled.append(outcome)
-            self._pace = seconds if self._pace is None else 0.9 * self._pace + 0.1 * seconds
-            if isinstance(outcome, Failed) and outcome.interrupts and self._stop_by is None:
-                self.stop()
         if self._unsettled:
             outcomes.settle(self._session.execute, self._lease.worker, self._unsettled)
             for outcome in self._unsettled:
-                del self._held[outcome.claim.id]
+                self._held.pop(outcome.claim.id, None)
             self._unsettled = []
 
-    def _release(self) -> None:
-        """Give back what will not start here soon, and what is only thought to be here."""
+    def _give_back(self) -> None:
+        """Release what will not start here soon, and what is here without being known."""
         now = time.monotonic()
         if self._starts != self._stalled[0] or self._ready.empty():
             self._stalled = (self._starts, now)
-        if self._stop_by is not None or now - self._stalled[1] > self._options.poll:
+        stalled = now - self._stalled[1] > self._options.poll
+        if stalled:  # every thread has a long job: claim no more than one for each from now on
+            self._pace = max(self._pace or 0.0, self._options.poll)
+        if stalled or self._stopping:
             self._take_back()
         if self._unstarted:
-            unstarted, self._unstarted = self._unstarted, []
-            execute = self._session.execute
-            locked = claims.release(execute, self._lease.worker, unstarted)
-            for claim in unstarted:
+            locked = claims.release(self._session.execute, self._lease.worker, self._unstarted)
+            for claim in self._unstarted:
                 if claim not in locked:
-                    del self._held[claim.id]
+                    self._held.pop(claim.id, None)
             self._unstarted = locked
         if now >= self._next_orphans:
             held = self._held.values()
@@ -181,24 +190,22 @@ class Worker:
             self._next_orphans = now + conf.get().heartbeat
 
     def _take_back(self) -> None:
-        while True:
-            try:
-                claim = self._ready.get_nowait()
-            except Empty:
-                return
-            if claim is not None:
+        """Take the claims that no thread has started out of the threads' queue."""
+        try:
+            while claim := self._ready.get_nowait():
                 self._unstarted.append(claim)
+        except Empty:
+            pass
 
-    def _claim(self) -> int:
-        """Fill up to the wanted depth; return how many were claimed."""
+    def _claim(self) -> None:
+        """Fill up to the wanted depth."""
         wanted = self._depth() - len(self._held)
-        if wanted <= 0 or self._dead or not self._lease.safe:
-            return 0
+        if wanted <= 0 or not self._lease.safe:
+            return
         claimed = self._claimer.claim(self._session.execute, wanted)
         for claim in claimed:
             self._held[claim.id] = claim
             self._ready.put(claim)
-        return len(claimed)
 
     def _depth(self) -> int:
         """How many claims to hold: one for each thread, and short jobs ahead, by their pace."""
@@ -210,12 +217,13 @@ class Worker:
 
     def _give_up_running(self) -> list[Claim]:
         """Record the attempts that did not end in time, so that other workers can go on at once."""
+        self._collect(0)
         running = list(self._running.values())
         error = ShutdownTimeout("The worker had to stop while the handler was running.")
         for claim in running:
             outcome = execution.failed(claim, error, self._lease.name)
             at_once = None if outcome.delay is None else 0.0
-            self._finished.append((Failed(claim, outcome.error, at_once), 0.0))
+            self._unsettled.append(Failed(claim, outcome.error, at_once))
         try:
             self._settle()
         except CONNECTION_ERRORS as unreachable:
@@ -251,9 +259,8 @@ class Worker:
                     self._starts += 1
                     self._running[thread] = claim
                     outcome = self._execute(claim)
-                self._finished.append((outcome, time.perf_counter() - started))
                 self._running.pop(thread, None)
-                self._wake.set()
+                self._inbox.put((outcome, time.perf_counter() - started))
         finally:
             connections.close_all()
 
@@ -273,7 +280,7 @@ class Worker:
         while not self._gone.wait(pause):
             try:
                 if time.monotonic() >= next_beat:
-                    self._lease.beat(session.execute, stopping=self._stop_by is not None)
+                    self._lease.beat(session.execute, stopping=self._stopping)
                     next_beat = time.monotonic() + interval
                 more = reaper.run(session.execute).more
                 pause = 0.0 if more else max(0.0, next_beat - time.monotonic())
@@ -282,6 +289,9 @@ class Worker:
                 self._dead = True
                 self.stop()
                 break
+            except CONNECTION_ERRORS as error:
+                logger.warning("The keeper cannot reach the database, trying again: %s", error)
+                pause = min(1.0, interval)
             # Whatever it is, heartbeats must go on: without them every job here would be lost.
             except Exception:
                 logger.exception("The keeper's round failed, trying again.")

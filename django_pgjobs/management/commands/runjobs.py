@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import router
+from psycopg import errors
 
 from django_pgjobs import conf
 from django_pgjobs.management import arguments
+from django_pgjobs.management.signals import on_signals
 from django_pgjobs.models import Job
-from django_pgjobs.sessions import in_transaction
+from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction
 from django_pgjobs.worker import Worker, WorkerOptions
 
 
@@ -81,11 +81,15 @@ class Command(BaseCommand):
                 drain=options["drain"],
             )
         )
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: worker.stop())
         if options["verbosity"]:
             served = ", ".join(options["queues"] or ["every queue"])
             self.stderr.write(f"Running jobs of {served} in {options['threads']} threads.")
-        if status := worker.run():
+        try:
+            with on_signals(worker.stop):
+                status = worker.run()
+        except CONNECTION_ERRORS as error:
+            raise CommandError(f"The database {database!r} cannot be reached: {error}") from error
+        except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+            raise CommandError(f"Run manage.py migrate first: {error}") from error
+        if status:
             sys.exit(status)

@@ -1,0 +1,14 @@
+"""A second session, for what only another one can see."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+
+@pytest.fixture
+def other_session(database_url):
+    """A connection beside Django's own; what it leaves open is rolled back."""
+    with psycopg.connect(database_url) as connection:
+        yield connection
+        connection.rollback()
