@@ -91,7 +91,7 @@ def load(reference: dict[str, Any]) -> Model:
         advice = "It does not exist any more."
     except (ValueError, TypeError, OverflowError, ValidationError):
         advice = "Correct the row: this is no primary key of that model."
-    raise RefusedError(f"a {label} on {alias!r}", f"pk {shown(pk)}", advice)
+    raise RefusedError(f"an existing {label} on {alias!r}", f"pk {shown(pk)}", advice)
 
 
 def unequal(value: object, name: str) -> RefusedError:

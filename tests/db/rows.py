@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_pgjobs.claims import Claim, Claimer
 from django_pgjobs.models import Job, Worker
 from django_pgjobs.sessions import execute_on_django
-
-if TYPE_CHECKING:
-    import psycopg
 
 AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 FUTURE = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
@@ -61,7 +58,3 @@ def claimed(limit: int = 100, worker: int = 7, **queues: Any) -> list[Claim]:
 
 def ids(jobs: Any) -> list[int]:
     return [job.id for job in jobs]
-
-
-def pid(connection: psycopg.Connection[Any]) -> int:
-    return connection.info.backend_pid

@@ -129,7 +129,7 @@ def test_a_row_that_is_gone_is_said_to_be_gone():
     Group.objects.all().delete()
     with pytest.raises(
         InvalidPayload,
-        match=r"^payload\.group must be a auth\.Group on 'default', got pk \d+\. "
+        match=r"^payload\.group must be an existing auth\.Group on 'default', got pk \d+\. "
         r"It does not exist any more\.$",
     ):
         decode(stored)

@@ -1,0 +1,65 @@
+"""Django settings of the example.
+
+The environment says what differs between a run by hand, the demo and the tests: DATABASE_URL and the
+variables whose names begin with SHOP.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import django
+
+from example_project.database_url import database_from_url
+
+# Where receipts and invoices go.
+FOLDER = Path(os.environ.get("SHOP_FOLDER", Path(__file__).parent / "files"))
+
+SECRET_KEY = "of the example, which has no secrets"  # noqa: S105
+DEBUG = True
+USE_TZ = True
+ROOT_URLCONF = "example_project.urls"
+STATIC_URL = "static/"
+
+INSTALLED_APPS = [
+    "django.contrib.staticfiles",
+    "django_pgjobs",
+    "example_project.shop",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+]
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+
+DATABASES = {
+    "default": database_from_url(os.environ.get("DATABASE_URL", "postgresql://127.0.0.1/shop"))
+}
+
+PGJOBS = {
+    # Seconds. The demo shortens them, so that nobody waits a minute until a crash is noticed.
+    "LEASE": float(os.environ.get("SHOP_LEASE", "60")),
+    "HEARTBEAT": float(os.environ.get("SHOP_HEARTBEAT", "15")),
+}
+
+# E-mails become files. Django 6.1 has MAILERS for this, earlier ones the two settings below.
+_FILES = "django.core.mail.backends.filebased.EmailBackend"
+if django.VERSION >= (6, 1):
+    MAILERS = {"default": {"BACKEND": _FILES, "OPTIONS": {"file_path": FOLDER / "mail"}}}
+else:
+    EMAIL_BACKEND = _FILES
+    EMAIL_FILE_PATH = FOLDER / "mail"
+DEFAULT_FROM_EMAIL = "shop@example.com"
+
+SHOP_INVOICES = FOLDER / "invoices"
+SHOP_INVOICE_SECONDS = float(os.environ.get("SHOP_INVOICE_SECONDS", "3"))
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)-7s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {"django_pgjobs": {"handlers": ["console"], "level": "INFO"}},
+}

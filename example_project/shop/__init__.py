@@ -1,0 +1,1 @@
+"""The shop: products, orders, and the jobs that follow an order."""

@@ -1,0 +1,33 @@
+"""Web services of other companies, played by functions that fail like the real ones, but on cue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from django.db.models import F
+
+if TYPE_CHECKING:
+    from example_project.shop.models import Order
+
+CALLS_UNTIL_AN_ANSWER = 3
+
+
+class ServiceUnavailable(Exception):
+    """A partner's service gave no useful answer."""
+
+
+def book_courier(order: Order) -> str:
+    """Return the tracking code of an order: the courier answers only the third call about it."""
+    order.courier_calls = F("courier_calls") + 1
+    order.save(update_fields=["courier_calls"])
+    order.refresh_from_db()
+    if order.courier_calls < CALLS_UNTIL_AN_ANSWER:
+        message = f"503, please try again later (call {order.courier_calls})"
+        raise ServiceUnavailable(message)
+    return f"PARCEL-{order.pk:04}"
+
+
+def add_loyalty_points(email: str) -> NoReturn:
+    """Fail: this partner went out of business."""
+    message = f"410, no points for {email}: the loyalty programme has ended"
+    raise ServiceUnavailable(message)

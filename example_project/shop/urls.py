@@ -1,0 +1,14 @@
+"""The addresses of the shop."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from example_project.shop import views
+
+app_name = "shop"
+urlpatterns = [
+    path("", views.product_list, name="products"),
+    path("products/<int:product_id>/", views.checkout, name="checkout"),
+    path("orders/<int:order_id>/", views.order_detail, name="order"),
+]

@@ -1,0 +1,51 @@
+"""The pages of the shop. `checkout` is the one to copy from."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+
+from django_pgjobs import Job, enqueue
+from example_project.shop.forms import CheckoutForm
+from example_project.shop.jobs import add_loyalty_points, book_courier, make_invoice
+from example_project.shop.models import Order, Product, SoldOut
+
+
+def product_list(request: HttpRequest) -> HttpResponse:
+    """Show what there is to buy."""
+    return render(request, "shop/product_list.html", {"products": Product.objects.order_by("pk")})
+
+
+def checkout(request: HttpRequest, product_id: int) -> HttpResponse:
+    """Place an order: the order and its jobs are committed together, or not at all."""
+    product = get_object_or_404(Product, pk=product_id)
+    form = CheckoutForm(request.POST or None)
+    status = HTTPStatus.OK
+    if form.is_valid():
+        try:
+            with transaction.atomic():
+                email = form.cleaned_data["email"]
+                order = Order.objects.create(product=product, price=product.price, email=email)
+                enqueue("send_receipt", order_id=order.pk)  # by name
+                make_invoice.enqueue(order_id=order.pk)  # by function: checked by mypy
+                book_courier.enqueue(order_id=order.pk)
+                add_loyalty_points.enqueue(order_id=order.pk)
+                product.take_one()
+        except SoldOut:
+            form.add_error(None, "Sorry, somebody else has just bought the last one.")
+            status = HTTPStatus.CONFLICT
+        else:
+            return redirect(order)
+    return render(request, "shop/checkout.html", {"product": product, "form": form}, status=status)
+
+
+def order_detail(request: HttpRequest, order_id: int) -> HttpResponse:
+    """Show an order and its jobs: rows like any others."""
+    order = get_object_or_404(Order.objects.select_related("product"), pk=order_id)
+    jobs = Job.objects.filter(payload__order_id=order.pk).order_by("pk")
+    unfinished = any(job.finished_at is None for job in jobs)
+    context = {"order": order, "jobs": jobs, "unfinished": unfinished}
+    return render(request, "shop/order_detail.html", context)

@@ -1,0 +1,54 @@
+"""The benchmarks run and say what they found; how fast it was is no matter of tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": os.environ["PGJOBS_TEST_URL"]},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "figures"),
+    [
+        (["drain", "--jobs", "500"], {"drain"}),
+        (["enqueue", "--seconds", "0.1"], {"1 thread", "4 threads"}),
+        (["enqueue_many", "--bulk", "500"], {"enqueue_many", "peak memory"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_scenario_prints_a_table_and_json_with_ratios(options, figures):
+    done = benchmark(*options, "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    *table, blank, text = done.stdout.splitlines()
+    assert table[0].split("|")[2].strip() == "ratio"
+    assert len(table) == 2 + len(figures)
+    assert not blank
+    result = json.loads(text)
+    found = result["scenarios"][options[0]]["figures"]
+    assert set(found) == figures
+    assert all(figure["ratio"] > 0 for figure in found.values())
+    assert {"machine", "versions", "server", "options"} < set(result)
+
+
+def test_an_unknown_scenario_is_a_usage_error_that_names_the_known():
+    done = benchmark("drian")
+    assert done.returncode == 2
+    assert "drain" in done.stderr

@@ -1,0 +1,127 @@
+"""Probe handlers for real workers: each notes in the ledger what it did."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+from django.utils import timezone, translation
+
+from django_pgjobs import job
+from tests import ledger
+from tests.waiting import eventually
+
+left_behind: contextvars.ContextVar[str] = contextvars.ContextVar("left_behind", default="")
+
+
+@job
+def record(key: str, seconds: float = 0) -> None:
+    """Work for a while."""
+    ledger.note("start", key)
+    if seconds:
+        time.sleep(seconds)
+    ledger.note("end", key)
+
+
+@job
+def hold(key: str) -> None:
+    """Work until the test opens the gate of this key."""
+    ledger.note("start", key)
+    gate = Path(os.environ["PGJOBS_TEST_FOLDER"]) / f"gate-{key}"
+    eventually(gate.exists, within=60)
+    ledger.note("end", key)
+
+
+@job
+def hold_in_sql(key: str) -> None:
+    """Work until the test opens the gate of this key, then ask the database something."""
+    _query("select 1")
+    hold.handler(key)
+    _query("select 1")
+
+
+@job
+def write_row(name: str, *, fail: bool = False) -> None:
+    """Write a row, by the ORM."""
+    ledger.note("start", name)
+    Group.objects.create(name=name)
+    if fail:
+        raise ValueError(name)
+    ledger.note("end", name)
+
+
+@job
+def leave(key: str, how: str) -> None:
+    """Try to end more than this job."""
+    ledger.note("start", key)
+    match how:
+        case "sys.exit":
+            sys.exit(0)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "os._exit":
+            os._exit(3)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+
+
+@job
+def litter(what: str) -> None:
+    """Leave something behind in the thread or its connection."""
+    match what:
+        case "language":
+            translation.activate("de")
+        case "timezone":
+            timezone.activate("Asia/Tokyo")
+        case "context variable":
+            left_behind.set("something")
+        case "atomic":
+            transaction.atomic().__enter__()
+            Group.objects.create(name="left open")
+        case "autocommit":
+            transaction.set_autocommit(False)
+            Group.objects.create(name="left open")
+        case "failed query":
+            try:
+                _query("select 1/0")
+            except Exception:  # noqa: BLE001, S110 -- the handler thinks it knows better
+                pass
+        case "failed query in atomic":
+            transaction.atomic().__enter__()
+            try:
+                _query("select 1/0")
+            except Exception:  # noqa: BLE001, S110 -- likewise
+                pass
+        case "session":
+            _query("set statement_timeout = 12345")
+            _query("select pg_advisory_lock(4711)")
+            _query("create temporary table left_behind (id int)")
+
+
+@job
+def look() -> dict[str, Any]:
+    """Return what a job finds in its thread."""
+    return {
+        "thread": threading.get_ident(),
+        "language": translation.get_language(),
+        "timezone": timezone.get_current_timezone_name(),
+        "context variable": left_behind.get(),
+        "atomic": connection.in_atomic_block,
+        "autocommit": transaction.get_autocommit(),
+        "backend": _query("select pg_backend_pid()"),
+    }
+
+
+def _query(sql: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()[0] if cursor.description else None

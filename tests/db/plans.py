@@ -1,0 +1,129 @@
+"""A table with a history, and the plans that the server makes for the product's own statements."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JOB, WORKER = "django_pgjobs_job", "django_pgjobs_worker"
+FINISHED, DELAYED, DUE, RUNNING, PEERS = 100_000, 100_000, 1_000, 100, 10_000
+
+# 100,000 finished and 100,000 future jobs, half of these of a higher priority, beside a few due ones.
+FILL = f"""
+insert into {JOB} (kind, status, attempts, finished_at)
+select 'noop', case when n % 50 = 0 then 'failed' when n % 51 = 0 then 'cancelled' else 'done' end,
+    1, statement_timestamp() - make_interval(secs => n * 60)
+from generate_series(1, {FINISHED}) n;
+
+insert into {JOB} (kind, queue, priority, run_at)
+select 'noop', case when n % 3 = 0 then 'mail' else 'default' end, n % 2 * 10,
+    statement_timestamp() + make_interval(days => 1, secs => n)
+from generate_series(1, {DELAYED}) n;
+
+insert into {JOB} (kind, queue, unique_key)
+select 'noop', case when n % 3 = 0 then 'mail' else 'default' end, 'key ' || n
+from generate_series(1, {DUE}) n;
+
+insert into {JOB} (kind, status, attempts, claims, locked_at, locked_by)
+select 'noop', 'running', 1, 1, statement_timestamp(), n % 2 + 1 from generate_series(1, {RUNNING}) n;
+
+insert into {WORKER} (id, host, pid, threads, heartbeat_at, died_at)
+select n, 'h', n, 8, statement_timestamp() - interval '1 day',
+    case when n between 2 and {PEERS} - 5 then statement_timestamp() end
+from generate_series(1, {PEERS}) n;
+"""
+
+# What the statistics were taken of, if not of the table as it is.
+FORMERLY = {
+    "nothing": "",
+    "a backlog of due jobs": f"insert into {JOB} (kind) select 'noop' from generate_series(1, 5000);",
+    "a history of done jobs": f"""insert into {JOB} (kind, status, finished_at)
+        select 'noop', 'done', statement_timestamp() from generate_series(1, 5000);""",
+}
+
+
+def refill(connection: psycopg.Connection[Any], statistics: str) -> None:
+    """Fill the table; `statistics` is "true" or one of FORMERLY."""
+    connection.execute(f"truncate {JOB}, {WORKER}")
+    if statistics in FORMERLY:
+        # Whole statements of constants, and by the simple protocol, as there are several in one.
+        connection.execute(FORMERLY[statistics] or "select")
+        connection.execute(f"analyze {JOB}, {WORKER}")
+        connection.execute(f"delete from {JOB}")
+    connection.execute(FILL)
+    if statistics == "true":
+        connection.execute(f"analyze {JOB}, {WORKER}")
+
+
+class Plan(NamedTuple):
+    """One executed plan."""
+
+    nodes: list[dict[str, Any]]
+
+    @property
+    def indexes(self) -> set[str]:
+        return {node["Index Name"] for node in self.nodes if "Index Name" in node}
+
+    @property
+    def seq_scans(self) -> set[str]:
+        return {n["Relation Name"] for n in self.nodes if n["Node Type"] == "Seq Scan"}
+
+    @property
+    def buffers(self) -> int:
+        return self.nodes[0]["Shared Hit Blocks"] + self.nodes[0]["Shared Read Blocks"]
+
+    @property
+    def locked(self) -> int:
+        """How many rows were locked before they were written."""
+        locks = [node for node in self.nodes if node["Node Type"] == "LockRows"]
+        return sum(round(node["Actual Rows"] * node["Actual Loops"]) for node in locks)
+
+    @property
+    def written(self) -> int:
+        tables = [node for node in self.nodes if node["Node Type"] == "ModifyTable"]
+        return sum(round(node["Actual Rows"] * node["Actual Loops"]) for node in tables)
+
+
+def explain(
+    connection: psycopg.Connection[Any], statement: str, params: dict[str, Any], cache_mode: str
+) -> Plan:
+    """Run the statement as a prepared one, roll it back, and return its plan.
+
+    `cache_mode` is a value of plan_cache_mode, or "no prepare" for values written into the text.
+    """
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    prefix = "explain (analyze, buffers, timing off, format json) "
+    with connection.transaction(force_rollback=True):
+        if cache_mode == "no prepare":
+            cursor = psycopg.ClientCursor(connection).execute(prefix + statement, params)
+        else:
+            numbers = {name: f"${n}" for n, name in enumerate(names, start=1)}
+            numbered = re.sub(r"%\((\w+)\)s", lambda match: numbers[match[1]], statement)
+            connection.execute(f"set local plan_cache_mode = {cache_mode}")
+            connection.execute(f"prepare statement as {numbered}")
+            values = sql.SQL(", ").join(sql.Literal(params[name]) for name in names)
+            call = sql.SQL("({})").format(values) if names else sql.SQL("")
+            cursor = connection.execute(sql.SQL(f"{prefix} execute statement") + call)
+            connection.execute("deallocate statement")
+        plan = cursor.fetchone()[0]
+    return Plan(list(_nodes(json.loads(plan) if isinstance(plan, str) else plan)))
+
+
+def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
+    root = plan[0]["Plan"]
+    yield root
+    yield from itertools.chain.from_iterable(map(_below, root.get("Plans", [])))
+
+
+def _below(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", []):
+        yield from _below(child)

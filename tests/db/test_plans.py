@@ -1,0 +1,187 @@
+"""Each index serves the statement that it exists for, whatever the statistics and the plan mode.
+
+No test here touches the table as the tests of other files do: the rows are shared, and every
+statement is rolled back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from urllib.parse import quote, urlsplit
+
+import psycopg
+import pytest
+from django.db import connection as django_connection
+
+from django_pgjobs import statements
+from django_pgjobs.claims import Claimer
+from tests.db.plans import DUE, FORMERLY, JOB, WORKER, explain, refill
+
+BATCH = 100
+CLAIM_INDEX, RUNNING_INDEX = "pgjobs_job_claim", "pgjobs_job_running"
+FINISHED_INDEX, LIVING_INDEX = "pgjobs_job_finished", "pgjobs_worker_living"
+JOB_KEY, WORKER_KEY = f"{JOB}_pkey", f"{WORKER}_pkey"
+
+
+@pytest.fixture(scope="module")
+def session(django_db_setup, django_db_blocker):
+    """A session of its own on the test database; its changes are undone by hand."""
+    with django_db_blocker.unblock():
+        name = quote(str(django_connection.settings_dict["NAME"]))
+    url = urlsplit(os.environ["PGJOBS_TEST_URL"])._replace(path=f"/{name}").geturl()
+    with psycopg.connect(url, autocommit=True) as session:
+        try:
+            session.execute(f"alter table {JOB} set (autovacuum_enabled = false)")
+            session.execute(f"alter table {WORKER} set (autovacuum_enabled = false)")
+            yield session
+        finally:
+            session.execute(f"truncate {JOB}, {WORKER} restart identity")
+            session.execute(f"alter table {JOB} reset (autovacuum_enabled)")
+            session.execute(f"alter table {WORKER} reset (autovacuum_enabled)")
+
+
+@pytest.fixture(scope="module", params=["true", *FORMERLY], ids=lambda of: f"statistics of {of}")
+def filled(request, session):
+    refill(session, request.param)
+    return session
+
+
+@pytest.fixture(scope="module")
+def claims(django_db_setup, django_db_blocker):
+    """The two claim statements, as a worker compiles them."""
+    with django_db_blocker.unblock():
+        named = Claimer("default", 1, ["default", "mail"])
+        everything = Claimer("default", 1)
+        return {"named": (named._sql, named._params), "all": (everything._sql, everything._params)}
+
+
+modes = pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan", "no prepare"])
+
+
+@modes
+@pytest.mark.parametrize("queues", ["named", "all"])
+@pytest.mark.parametrize("limit", [1, BATCH])
+def test_a_claim_reads_little_more_than_what_it_takes(filled, claims, queues, limit, mode):
+    statement, params = claims[queues]
+
+    plan = explain(filled, statement, {**params, "limit": limit}, mode)
+
+    assert plan.written == limit
+    assert plan.locked == limit
+    assert plan.indexes == {CLAIM_INDEX, JOB_KEY}
+    assert JOB not in plan.seq_scans
+    # Each row claimed: some pages to find it, and one entry in each index of its new version.
+    assert plan.buffers < 100 + 25 * limit
+
+
+@modes
+@pytest.mark.parametrize("queues", ["named", "all"])
+def test_a_claim_that_finds_nothing_reads_a_page_or_two_of_each_lane(filled, claims, queues, mode):
+    statement, params = claims[queues]
+    with filled.transaction(force_rollback=True):
+        filled.execute(f"update {JOB} set run_at = run_at + interval '1 day' where unique_key > ''")
+
+        plan = explain(filled, statement, {**params, "limit": BATCH}, mode)
+
+    assert plan.written == plan.locked == 0
+    assert JOB not in plan.seq_scans
+    assert plan.buffers < 100
+
+
+ROWS = [{"id": n, "claims": 1, "delay": 1.0, "last_error": "", "error": {}} for n in range(BATCH)]
+HELD = {"worker": 1, "claims": [1] * BATCH}
+
+
+def running(session):
+    return [
+        job_id
+        for (job_id,) in session.execute(
+            f"select id from {JOB} where status = 'running' and locked_by = 1"
+        )
+    ]
+
+
+@modes
+@pytest.mark.parametrize(
+    "statement", ["COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "RELEASE"]
+)
+def test_a_settle_finds_its_rows_by_the_primary_key(filled, statement, mode):
+    ids = running(filled)
+    rows = json.dumps([{**row, "id": n} for row, n in zip(ROWS, ids, strict=False)])
+    claims = [1] * len(ids) if statement == "RELEASE" else 1
+    params = {"worker": 1, "ids": ids, "claims": claims, "rows": rows}
+
+    plan = explain(filled, getattr(statements, statement), params, mode)
+
+    assert plan.written == len(ids) == 50
+    assert plan.indexes == {JOB_KEY}
+    assert JOB not in plan.seq_scans
+    assert plan.buffers < 100 + 50 * len(ids)
+
+
+@modes
+def test_orphans_are_found_among_the_running_jobs(filled, mode):
+    params = {"worker": 1, "ids": running(filled)[:10], "claims": [1] * 10}
+
+    plan = explain(filled, statements.RELEASE_ORPHANS, params, mode)
+
+    assert plan.written == plan.locked == 40
+    assert plan.indexes == {RUNNING_INDEX, JOB_KEY}
+    assert JOB not in plan.seq_scans
+
+
+@modes
+def test_the_reaper_finds_lost_jobs_among_the_running_ones(filled, mode):
+    plan = explain(filled, statements.REAP, {"lease": 60.0, "limit": 1000}, mode)
+
+    assert plan.locked == 50  # those of worker 2, which is dead
+    assert RUNNING_INDEX in plan.indexes
+    assert JOB not in plan.seq_scans
+
+
+@modes
+def test_the_preview_of_a_reap_reads_the_running_jobs_alone(filled, mode):
+    plan = explain(filled, statements.COUNT_LOST, {"lease": 60.0}, mode)
+
+    assert RUNNING_INDEX in plan.indexes
+    assert JOB not in plan.seq_scans
+
+
+@modes
+def test_the_dead_are_sought_among_the_workers_that_live(filled, mode):
+    plan = explain(filled, statements.RECORD_DEATHS, {"lease": 60.0, "death": "x"}, mode)
+
+    assert plan.written == plan.locked == 6
+    assert LIVING_INDEX in plan.indexes
+    assert WORKER not in plan.seq_scans
+
+
+@modes
+@pytest.mark.parametrize("status", statements.PRUNE)
+def test_pruning_takes_the_oldest_of_a_status_and_reads_no_more(filled, status, mode):
+    plan = explain(filled, statements.PRUNE[status], {"keep": 86_400.0, "limit": BATCH}, mode)
+
+    assert plan.written == plan.locked == BATCH
+    assert plan.indexes == {FINISHED_INDEX, JOB_KEY}
+    assert JOB not in plan.seq_scans
+    assert plan.buffers < 100 + 10 * BATCH
+
+
+@modes
+@pytest.mark.parametrize("status", statements.PRUNE)
+def test_pruning_where_nothing_is_old_enough_reads_a_page_or_two(filled, status, mode):
+    plan = explain(filled, statements.PRUNE[status], {"keep": 1e9, "limit": BATCH}, mode)
+
+    assert plan.written == 0
+    assert JOB not in plan.seq_scans
+    assert plan.buffers < 20
+
+
+@modes
+def test_a_unique_key_is_found_by_its_index(filled, mode):
+    statement = f"select id from {JOB} where unique_key = %(key)s"
+
+    plan = explain(filled, statement, {"key": f"key {DUE}"}, mode)
+
+    assert plan.indexes == {"pgjobs_job_unique_key"}

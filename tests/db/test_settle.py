@@ -1,0 +1,276 @@
+"""Outcomes reach the row that they are about, under its claim's token, or nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from django.db.models.functions import Now
+
+from django_pgjobs import failures, outcomes, reaper
+from django_pgjobs.claims import release
+from django_pgjobs.models import Job
+from django_pgjobs.outcomes import Done, Failed
+from django_pgjobs.sessions import Session
+from tests.db.rows import FUTURE, claim_of, claimed, execute, ids, make, make_worker, row
+
+pytestmark = pytest.mark.django_db
+
+
+def failure(claim, delay=None, message="boom"):
+    error = failures.entry(ValueError(message), attempt=claim.attempts, worker="w")
+    return Failed(claim, error, delay)
+
+
+def settle(*given, worker=7):
+    return outcomes.settle(execute, worker, given)
+
+
+OUTCOMES = {
+    "done": Done,
+    "done with a result": lambda claim: Done(claim, "1"),
+    "retried": lambda claim: failure(claim, 5.0),
+    "given up": failure,
+}
+all_outcomes = pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
+
+
+@all_outcomes
+@pytest.mark.parametrize("token", [{"worker": 8}, {"claims": 0}, {"claims": 2}], ids=str)
+def test_an_outcome_with_a_stale_token_changes_nothing_and_is_logged(outcome, token, caplog):
+    job = make("running")
+    before = row(job)
+    worker = token.get("worker", 7)
+    stale = outcome(claim_of(job, claims=token.get("claims", 1)))
+
+    with caplog.at_level(logging.WARNING, "django_pgjobs.outcomes"):
+        assert settle(stale, worker=worker) == [stale]
+
+    assert row(job) == before
+    assert [record.job_id for record in caplog.records] == [job.id]
+    assert "lease" in caplog.text
+
+
+@all_outcomes
+def test_an_outcome_that_comes_after_the_reap_is_dropped(outcome):
+    job = make("running")
+    make_worker(id=7, heartbeat_at=job.locked_at)
+    late = outcome(claim_of(job))
+    assert reaper.run(execute).jobs == 1
+    before = row(job)
+    assert before["status"] == "pending"
+
+    assert settle(late) == [late]
+
+    assert row(job) == before
+
+
+@all_outcomes
+def test_an_outcome_that_comes_after_another_claim_of_the_same_worker_is_dropped(outcome):
+    job = make()
+    [old] = claimed()
+    release(execute, 7, [old])
+    [new] = claimed()
+    before = row(job)
+
+    assert settle(outcome(old)) == [outcome(old)]
+    assert row(job) == before
+
+    assert settle(outcome(new)) == []
+    assert row(job)["status"] != "running"
+
+
+@all_outcomes
+def test_an_outcome_of_a_job_that_is_gone_is_dropped(outcome):
+    job = make("running")
+    claim = claim_of(job)
+    Job.objects.all().delete()
+
+    assert len(settle(outcome(claim))) == 1
+
+
+@all_outcomes
+def test_the_same_outcome_twice_is_written_once(outcome):
+    job = make("running")
+    settle(outcome(claim_of(job)))
+    before = row(job)
+
+    assert len(settle(outcome(claim_of(job)))) == 1
+    assert row(job) == before
+
+
+@pytest.mark.parametrize(
+    "result",
+    [1, 0, "", "text", [], {}, False, 1.5, 2**53 + 1, 10**40, "ä日😀", {"a": [None, {"b": "c"}]}, "␀"],
+    ids=repr,
+)
+def test_a_result_is_stored_as_it_is(result):
+    job = make("running")
+
+    settle(Done(claim_of(job), json.dumps(result)))
+
+    stored = row(job)["result"]
+    assert stored == result
+    assert type(stored) is type(result)
+
+
+def test_no_result_is_null_in_sql():
+    job = make("running")
+
+    settle(Done(claim_of(job)))
+
+    assert Job.objects.filter(result__isnull=True).count() == 1
+
+
+def test_a_mixed_batch_gives_each_job_its_own_outcome():
+    jobs = [make("running", claims=1 + n % 3) for n in range(40)]
+    kinds = list(OUTCOMES.values())
+    given = [kinds[n % 4](claim_of(job)) for n, job in enumerate(jobs)]
+
+    assert settle(*given) == []
+
+    statuses = list(Job.objects.order_by("id").values_list("status", flat=True))
+    assert statuses == ["done", "done", "pending", "failed"] * 10
+    assert Job.objects.filter(result=1).count() == 10
+
+
+def test_stale_outcomes_in_a_batch_do_not_hinder_the_others():
+    fresh, stale = make("running"), make("running", locked_by=8)
+    for outcome in OUTCOMES.values():
+        assert settle(outcome(claim_of(stale))) != []
+    given = [Done(claim_of(stale)), Done(claim_of(fresh))]
+
+    assert settle(*given) == given[:1]
+    assert row(fresh)["status"] == "done"
+
+
+def test_a_failed_attempt_is_noted_and_the_next_one_waits_by_the_databases_clock():
+    job = make("running", attempts=2)
+
+    settle(failure(claim_of(job), 100.0))
+
+    job.refresh_from_db()
+    now = Job.objects.values_list(Now(), flat=True).get()
+    assert 90 < (job.run_at - now).total_seconds() <= 100
+    assert job.last_error == "ValueError: boom"
+    [entry] = job.errors
+    assert entry.pop("at")
+    assert entry == {
+        "attempt": 2,
+        "error": "builtins.ValueError",
+        "message": "boom",
+        "traceback": entry["traceback"],
+        "worker": "w",
+    }
+
+
+@pytest.mark.parametrize("delay", [0.0, 5.0])
+def test_a_retry_of_a_job_that_was_asked_to_stop_ends_cancelled(delay):
+    asked, other = make("running", cancel_requested_at=FUTURE), make("running")
+
+    assert settle(failure(claim_of(asked), delay), failure(claim_of(other), delay)) == []
+
+    assert row(asked)["status"] == "cancelled"
+    assert row(asked)["last_error"] == "ValueError: boom"
+    assert len(row(asked)["errors"]) == 1
+    assert row(other)["status"] == "pending"
+
+
+@pytest.mark.parametrize(("outcome", "status"), [(Done, "done"), (failure, "failed")])
+def test_a_job_that_was_asked_to_stop_and_ended_keeps_its_own_outcome(outcome, status):
+    job = make("running", cancel_requested_at=FUTURE)
+
+    settle(outcome(claim_of(job)))
+
+    assert row(job)["status"] == status
+
+
+def test_the_latest_25_errors_are_kept():
+    job = make("running", errors=[{"attempt": n} for n in range(1, 25)])
+
+    for attempt in (25, 26, 27):
+        claim = claim_of(job, attempts=attempt)
+        assert settle(failure(claim, 5.0)) == []
+        Job.objects.filter(pk=job.pk).update(
+            status="running", locked_at=Now(), locked_by=7, attempts=attempt
+        )
+
+    assert [entry["attempt"] for entry in row(job)["errors"]] == list(range(3, 28))
+
+
+def test_a_reap_keeps_the_latest_25_errors_too():
+    job = make("running", attempts=40, max_attempts=99, errors=[{"attempt": n} for n in range(25)])
+    make_worker(id=7, died_at=FUTURE, death="killed")
+
+    reaper.run(execute)
+
+    assert [e["attempt"] for e in row(job)["errors"]] == [*range(1, 25), 40]
+    assert row(job)["last_error"] == "The worker was lost: killed."
+
+
+def huge(kind):
+    if kind == "message":
+        return ValueError("x" * 50_000_000)
+
+    def even(n):
+        odd(n - 1)
+
+    def odd(n):
+        even(n - 1)
+
+    try:
+        even(8_000)
+    except RecursionError as error:
+        return error
+
+
+@pytest.mark.parametrize("kind", ["message", "recursion"])
+def test_the_row_stays_below_1_mb_after_25_huge_failures(kind):
+    job = make("running", max_attempts=99)
+    error = failures.entry(huge(kind), attempt=1, worker="w")
+
+    for claims in range(1, 27):
+        assert settle(Failed(claim_of(job, claims=claims), error, 0.0)) == []
+        claimed()
+
+    [(size, count)] = execute(
+        "select octet_length(j::text), jsonb_array_length(errors) from django_pgjobs_job j", {}
+    )
+    assert count == 25
+    assert 10_000 < size < 1_000_000
+
+
+def unstorable(claim):
+    return Done(claim, '"\\u0000"')  # encoded past the replacement of NUL, for once
+
+
+@pytest.mark.parametrize("place", [0, 3, 6])
+@pytest.mark.django_db(transaction=True)
+def test_an_outcome_that_the_server_refuses_fails_that_job_alone(place):
+    jobs = [make("running") for _ in range(7)]
+    given = [Done(claim_of(job), "1") for job in jobs]
+    given[place] = unstorable(claim_of(jobs[place]))
+    session = Session("default")
+
+    stale = outcomes.settle(session.execute, 7, given)
+
+    session.close()
+    assert stale == []
+    [failed] = Job.objects.failed()
+    assert failed.id == jobs[place].id
+    assert "\\u0000" in failed.last_error
+    assert failed.errors[0]["attempt"] == 1
+    assert ids(Job.objects.done().filter(result=1)) == [j.id for j in jobs if j.id != failed.id]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outcome_that_the_server_refuses_is_fenced_too():
+    job = make("running", locked_by=8)
+    session = Session("default")
+
+    [stale] = outcomes.settle(session.execute, 7, [unstorable(claim_of(job))])
+
+    session.close()
+    assert stale.claim.id == job.id
+    assert row(job)["status"] == "running"

@@ -1,0 +1,132 @@
+"""Real `manage.py` processes for tests: started, stopped, killed by their own id, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+from django_pgjobs.models import Worker
+from tests import ledger
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[1]
+FAST = {"LEASE": 2, "HEARTBEAT": 0.5, "POLL": 0.1}  # seconds: a death shows quickly
+CALM = {"LEASE": 20, "HEARTBEAT": 2, "POLL": 0.1}  # nobody dies of a slow machine
+
+
+class Process:
+    """One process and what it said."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+        self._output = output
+        with output.open("wb") as file:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "django", *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a group of its own, which Ctrl-C in the terminal spares
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def output(self) -> str:
+        """Both output streams so far."""
+        return self._output.read_text(errors="replace")
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def worker(self) -> Worker:
+        """The worker's row, once it is there."""
+
+        def registered() -> Worker | None:
+            assert self.alive, self.output
+            return Worker.objects.filter(pid=self.pid).order_by("-id").first()
+
+        return eventually(registered, within=20)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
+
+    def wait(self, within: float = 20) -> int:
+        """Wait for the end and return the exit status."""
+        try:
+            return self._popen.wait(within)
+        except subprocess.TimeoutExpired:
+            msg = f"Process {self.pid} must end within {within} s, got none. It said: {self.output}"
+            raise AssertionError(msg) from None
+
+    def stop(self, within: float = 20) -> int:
+        """SIGTERM, then wait."""
+        self.signal(signal.SIGTERM)
+        return self.wait(within)
+
+    def kill(self) -> None:
+        """SIGKILL for the whole group, whether it is stopped or not."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._popen.wait(10)
+
+
+class Processes:
+    """All processes of one test: they share a ledger and a folder, and end with the test."""
+
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self._folder = folder
+        self.ledger = ledger.Ledger(folder / "ledger")
+        self._environment = {
+            **environment,
+            "DJANGO_SETTINGS_MODULE": "tests.settings_worker",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+            "PYTHONUNBUFFERED": "1",
+            "PGAPPNAME": "pgjobs-test-process",
+            "PGJOBS_TEST_FOLDER": str(folder),
+            ledger.VARIABLE: str(self.ledger.path),
+        }
+        self.started: list[Process] = []
+
+    def start(
+        self, *arguments: str, pgjobs: dict[str, Any] | None = None, **environment: str
+    ) -> Process:
+        """Start a management command; `environment` adds variables."""
+        output = self._folder / f"output-{len(self.started)}"
+        settings = {"PGJOBS_TEST_PGJOBS": json.dumps(CALM if pgjobs is None else pgjobs)}
+        process = Process(
+            list(arguments), {**self._environment, **settings, **environment}, output
+        )
+        self.started.append(process)
+        return process
+
+    def worker(self, *arguments: str, **options: Any) -> Process:
+        """Start `runjobs`."""
+        return self.start("runjobs", *arguments, **options)
+
+    def reaper(self, *arguments: str, **options: Any) -> Process:
+        """Start `reapjobs`; without arguments it loops, five times a second."""
+        return self.start("reapjobs", *(arguments or ("--interval", "0.2")), **options)
+
+    def open_gate(self, key: object) -> None:
+        """Let the handler `hold(key)` go on."""
+        (self._folder / f"gate-{key}").touch()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.started:
+            process.kill()

@@ -1,0 +1,31 @@
+"""Settings of the processes that tests start: those of the tests, changed by environment variables."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+
+from tests.settings import *  # noqa: F403
+from tests.settings import DATABASES, INSTALLED_APPS
+
+PGJOBS = json.loads(os.environ.get("PGJOBS_TEST_PGJOBS", "{}"))
+DATABASES["default"].update(json.loads(os.environ.get("PGJOBS_TEST_CONNECTION", "{}")))
+INSTALLED_APPS = [*INSTALLED_APPS, *os.environ.get("PGJOBS_TEST_APPS", "").split()]
+if os.environ.get("PGJOBS_TEST_FAULT"):
+    INSTALLED_APPS.append("tests.faults.Planted")
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {
+        "handlers": ["stderr"],
+        "level": os.environ.get("PGJOBS_TEST_LOG_LEVEL", "WARNING"),
+    },
+}
+
+if sys.platform == "linux":  # a killed test run must not leave processes behind
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
