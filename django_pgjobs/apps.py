@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+
 from django.apps import AppConfig
 from django.core.checks import register
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -21,4 +24,12 @@ class PgJobsConfig(AppConfig):
         """Register checks and handlers, as django.contrib.admin does with `admin.py`."""
         register(checks.check_settings)
         register(checks.check_database)
-        autodiscover_modules("jobs")
+        try:
+            autodiscover_modules("jobs")
+        except SystemExit as error:  # else the process would end here, perhaps with status 0
+            frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+            names = [str(frame.f_globals.get("__name__")) for frame in frames]
+            name = next((name for name in names if name.endswith(".jobs")), names[-1])
+            raise ImproperlyConfigured(
+                f"{name} must be importable, got {error!r}. Do not exit in a module's own code."
+            ) from error

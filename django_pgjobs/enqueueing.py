@@ -81,14 +81,14 @@ def _columns(kind: str, options: Options) -> dict[str, Any]:
         "run_at": options.run_at,
         "delay": options.seconds,
         "max_attempts": options.max_attempts or conf.get().max_attempts,
-        "subject_type": subject and subject._meta.label_lower,  # noqa: SLF001 -- Django's own API
-        "subject_id": subject and str(subject.pk),
+        "subject_type": None if subject is None else subject._meta.label_lower,  # noqa: SLF001 -- Django's own API
+        "subject_id": None if subject is None else str(subject.pk),
     }
 
 
 def _alias(options: Options) -> str:
     alias = options.database or router.db_for_write(Job)
-    if not connections[alias].in_atomic_block:
+    if connections[alias].get_autocommit():  # no atomic block of its own, and nobody commits by hand
         for other in connections.all(initialized_only=True):
             if other.in_atomic_block and other.alias != alias:
                 _warn(alias, other.alias)

@@ -23,6 +23,7 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 MOST_ATTEMPTS = 32_767
 KIND_LENGTH = 200  # characters, as the column
 QUEUE_BYTES = 63  # as the names of PostgreSQL's own objects
+SUBJECT_LENGTH = 200  # characters, as the column
 
 # What Python's datetime can hold in every time zone. It also keeps PostgreSQL's infinities and the
 # years past 9999 out, which psycopg cannot read.
@@ -78,10 +79,8 @@ class Options:
             raise InvalidOption("run_at and delay must not be given together. Choose one of them.")
         if self.subject is not None:
             _check_subject(self.subject)
-        if self.database is not None and self.database not in settings.DATABASES:
-            raise InvalidOption(
-                f"database must be an alias of settings.DATABASES, got {self.database!r}."
-            )
+        if self.database is not None:
+            _check_database(self.database)
 
     @property
     def seconds(self) -> float:
@@ -89,7 +88,7 @@ class Options:
         delay = self.delay or 0.0
         if isinstance(delay, datetime.timedelta):
             delay = delay.total_seconds()
-        return max(0.0, float(delay))
+        return float(max(0, delay))  # in this order: an int may be too negative for a float
 
 
 def check_kind(kind: object) -> str:
@@ -133,7 +132,7 @@ def check_run_at(run_at: object) -> datetime.datetime:
 def _check_delay(delay: Any) -> None:
     seconds = delay.total_seconds() if isinstance(delay, datetime.timedelta) else delay
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not math.isfinite(seconds) or seconds > LONGEST_DELAY:
+    if not number or not -math.inf < seconds <= LONGEST_DELAY:  # false for NaN
         raise InvalidOption(
             f"delay must be a timedelta or a number of seconds up to {LONGEST_DELAY:.0f} "
             f"(100 years), got {_short(delay)}."
@@ -150,8 +149,20 @@ def _check_int(name: str, value: object, least: int, most: int) -> None:
 def _check_subject(subject: object) -> None:
     from django.db.models import Model  # noqa: PLC0415 -- usable before the apps are loaded
 
-    if not isinstance(subject, Model) or subject.pk is None:
+    if not isinstance(subject, Model) or subject.pk is None or subject._state.adding:  # noqa: SLF001
         raise InvalidOption(f"subject must be a saved model instance, got {_short(subject)}.")
+    if len(str(subject.pk)) > SUBJECT_LENGTH:
+        raise InvalidOption(
+            f"subject must have a primary key of at most {SUBJECT_LENGTH} characters, "
+            f"got {_short(subject.pk)}."
+        )
+
+
+def _check_database(database: object) -> None:
+    if not isinstance(database, str) or database not in settings.DATABASES:
+        raise InvalidOption(
+            f"database must be an alias of settings.DATABASES, got {_short(database)}."
+        )
 
 
 def _printable(name: str) -> bool:

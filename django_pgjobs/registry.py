@@ -38,22 +38,22 @@ class JobType(Generic[P, R]):
         self, handler: Callable[P, R], kind: str, options: Options, aliases: tuple[str, ...] = ()
     ) -> None:
         """Describe a kind; `@job` also registers it."""
+        functools.update_wrapper(self, handler)  # first: the function's attributes must not win
         self.handler = handler
         self.kind = kind
         self.options = options
         self.aliases = aliases
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(handler)
-        functools.update_wrapper(self, handler)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the handler itself."""
         return self.handler(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<JobType {self.kind}: {_where(self.handler)}>"
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Insert one pending job in the current transaction and return it.
 
         The job exists if and only if that transaction (or savepoint) commits. With no transaction
@@ -68,7 +68,7 @@ class JobType(Generic[P, R]):
 
         return enqueueing.insert(self.kind, self._encode(args, kwargs), self.options)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue()` for async code."""
         return await sync_to_async(self.enqueue)(*args, **kwargs)
 

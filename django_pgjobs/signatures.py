@@ -55,8 +55,10 @@ class Signature:
             )
             payload = {name: value for name, value in bound.items() if name != extra}
             payload.update(bound.get(extra, {}) if extra else {})
-        else:
+        elif isinstance(kwargs, Mapping):
             payload = dict(kwargs)
+        else:  # one of enqueue_many()'s
+            raise InvalidPayload(self._refusal(kind, f"a {type(kwargs).__name__}, no mapping"))
         if missing := self._required - payload.keys():
             raise InvalidPayload(self._refusal(kind, f"missing {_listed(missing)}"))
         if not self._open and (unknown := payload.keys() - self._names):

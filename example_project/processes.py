@@ -12,12 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +46,7 @@ class Process:
 
     @property
     def pid(self) -> int:
+        """The process, which is also its process group."""
         return self.popen.pid
 
     def output(self) -> str:
@@ -67,14 +68,15 @@ class Processes:
         self._running: list[Process] = []
 
     def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="pgjobs-demo-"))
+        with _signals_put_off():
+            self.folder = Path(tempfile.mkdtemp(prefix="pgjobs-demo-"))
+            self._leash = subprocess.Popen(  # noqa: S603 -- our own file
+                [sys.executable, "-I", "-S", LEASH, self.folder],
+                stdin=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the demo
+            )
         self._environment["SHOP_FOLDER"] = str(self.folder)
-        self._leash = subprocess.Popen(  # noqa: S603 -- our own file
-            [sys.executable, "-I", "-S", LEASH, self.folder],
-            stdin=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for the demo
-        )
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -90,7 +92,7 @@ class Processes:
     def start(self, name: str, *command: str, **environment: str) -> Process:
         """Start `manage.py COMMAND` and return at once."""
         log = self.folder / f"{name.replace(' ', '-')}.log"
-        with log.open("wb") as file:
+        with log.open("wb") as file, _signals_put_off():
             popen = subprocess.Popen(  # noqa: S603 -- our own file
                 [sys.executable, MANAGE, *command],
                 cwd=ROOT,
@@ -100,9 +102,9 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._tell_leash("started", popen.pid)
-        process = Process(name, popen, log)
-        self._running.append(process)
+            process = Process(name, popen, log)
+            self._running.append(process)
+            self._tell_leash("started", popen.pid)
         return process
 
     def run(self, name: str, *command: str) -> None:
@@ -135,12 +137,7 @@ class Processes:
         """
         deadline = time.monotonic() + PATIENCE
         while not (answer := fact()):
-            for process in self._running:
-                if (status := process.popen.poll()) is not None:
-                    raise DemoError(
-                        f"{process.name} must go on running, got its end with exit status {status}, "
-                        f"before {what}.\n{process.tail()}"
-                    )
+            self.check()
             if time.monotonic() > deadline:
                 tails = "\n".join(process.tail() for process in self._running)
                 raise DemoError(
@@ -149,6 +146,15 @@ class Processes:
                 )
             time.sleep(POLL)
         return answer
+
+    def check(self) -> None:
+        """Raise `DemoError` if a process has ended that nobody ended."""
+        for process in self._running:
+            if (status := process.popen.poll()) is not None:
+                raise DemoError(
+                    f"The {process.name} must go on running, got its end with exit status {status}.\n"
+                    f"{process.tail()}"
+                )
 
     def _forget(self, process: Process) -> None:
         self._running.remove(process)
@@ -169,3 +175,20 @@ def exit_on_signals() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
+
+
+@contextmanager
+def _signals_put_off() -> Iterator[None]:
+    """Let signals wait until the end of the block: nobody would know of what is half made."""
+    came: list[int] = []
+    handlers = {
+        ending: signal.signal(ending, lambda number, _frame: came.append(number))
+        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for ending, handler in handlers.items():
+            signal.signal(ending, handler)
+        for number in came:
+            signal.raise_signal(number)

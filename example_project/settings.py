@@ -19,6 +19,7 @@ FOLDER = Path(os.environ.get("SHOP_FOLDER", Path(__file__).parent / "files"))
 SECRET_KEY = "of the example, which has no secrets"  # noqa: S105
 DEBUG = True
 USE_TZ = True
+TIME_ZONE = "UTC"
 ROOT_URLCONF = "example_project.urls"
 STATIC_URL = "static/"
 

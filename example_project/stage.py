@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ class Stage:
 
     database_url: str
     processes: Processes
+    web: Process
     site: str
 
 
@@ -48,7 +50,7 @@ def set_up(**environment: str) -> Iterator[Stage]:
             web = processes.start("web server", "runserver", "--noreload", "127.0.0.1:0")
             site = processes.wait_for("the web server is ready", lambda: _address(web))
             print(f"  a web server   manage.py runserver: {site}", flush=True)
-            yield Stage(database_url, processes, site)
+            yield Stage(database_url, processes, web, site)
 
 
 @contextmanager
@@ -68,23 +70,26 @@ def _server() -> Iterator[str]:
 def _fresh_database(server_url: str) -> Iterator[str]:
     """Create a database for this run; only a SIGKILL can leave it behind on a named server."""
     name = f"pgjobs_demo_{secrets.token_hex(4)}"
-    _execute(server_url, "create database {}", name)
+    try:
+        _execute(server_url, "create database {}", name)
+    except psycopg.Error as error:
+        raise DemoError(
+            f"The server must let us create a database, got: {' '.join(str(error).split())}. "
+            "Correct DATABASE_URL, or unset it to use the embedded PostgreSQL."
+        ) from None
     print(f"  a database     {name}", flush=True)
     try:
         yield urlsplit(server_url)._replace(path=f"/{name}").geturl()
     finally:
-        _execute(server_url, "drop database {} with (force)", name)
+        try:
+            _execute(server_url, "drop database {} with (force)", name)
+        except psycopg.Error as error:  # the reason why we are here matters more
+            print(f"The database {name} could not be dropped: {error}", file=sys.stderr)
 
 
 def _execute(url: str, statement: str, name: str) -> None:
-    try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
-            connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
-    except psycopg.Error as error:
-        raise DemoError(
-            f"The server must let us {statement.format(name)}, got: {' '.join(str(error).split())}. "
-            "Correct DATABASE_URL, or unset it to use the embedded PostgreSQL."
-        ) from None
+    with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
+        connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
 
 
 def _address(web: Process) -> str | None:

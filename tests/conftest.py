@@ -8,6 +8,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 from django.db import connection
 
+from django_pgjobs import registry
+
 
 @pytest.fixture
 def database_url(transactional_db: None) -> str:
@@ -24,3 +26,10 @@ def process_environment(database_url: str) -> dict[str, str]:
         "PGJOBS_TEST_URL": database_url,
         "DJANGO_SETTINGS_MODULE": "tests.settings",
     }
+
+
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, registry.JobType]:
+    """The table of kinds, for a test that declares some: they are forgotten at its end."""
+    monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
+    return registry._kinds

@@ -80,6 +80,11 @@ class Plan(NamedTuple):
     def buffers(self) -> int:
         return self.nodes[0]["Shared Hit Blocks"] + self.nodes[0]["Shared Read Blocks"]
 
+    def buffers_of(self, subplan: str) -> int:
+        """The pages that one part of the statement touched."""
+        [node] = [node for node in self.nodes if node.get("Subplan Name") == subplan]
+        return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+
     @property
     def locked(self) -> int:
         """How many rows were locked before they were written."""

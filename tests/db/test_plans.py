@@ -18,6 +18,8 @@ from django_pgjobs import statements
 from django_pgjobs.claims import Claimer
 from tests.db.plans import DUE, FORMERLY, JOB, WORKER, explain, refill
 
+pytestmark = pytest.mark.django_db  # for the test database alone
+
 BATCH = 100
 CLAIM_INDEX, RUNNING_INDEX = "pgjobs_job_claim", "pgjobs_job_running"
 FINISHED_INDEX, LIVING_INDEX = "pgjobs_job_finished", "pgjobs_worker_living"
@@ -71,8 +73,9 @@ def test_a_claim_reads_little_more_than_what_it_takes(filled, claims, queues, li
     assert plan.locked == limit
     assert plan.indexes == {CLAIM_INDEX, JOB_KEY}
     assert JOB not in plan.seq_scans
-    # Each row claimed: some pages to find it, and one entry in each index of its new version.
-    assert plan.buffers < 100 + 25 * limit
+    # Two or three for each row, and the dead entries of the past where there are some. Walking the
+    # future jobs of a higher priority would be more than a thousand.
+    assert plan.buffers_of("CTE due") < 200 + 3 * limit
 
 
 @modes
@@ -86,7 +89,7 @@ def test_a_claim_that_finds_nothing_reads_a_page_or_two_of_each_lane(filled, cla
 
     assert plan.written == plan.locked == 0
     assert JOB not in plan.seq_scans
-    assert plan.buffers < 100
+    assert plan.buffers < 200
 
 
 ROWS = [{"id": n, "claims": 1, "delay": 1.0, "last_error": "", "error": {}} for n in range(BATCH)]

@@ -366,10 +366,8 @@ def test_an_error_of_the_package_itself_keeps_its_frames():
 
 
 def test_a_neighbour_package_with_a_similar_name_is_shown():
-    neighbour = failures.__file__.replace("failures.py", "").rstrip("/") + "_extra/jobs.py"
-    scope = {}
-    exec(compile("def frame(): fail()\ndef fail(): 1 / 0", neighbour, "exec"), scope)  # noqa: S102
-    exception = raised(scope["frame"])
+    neighbour = failures.__file__.replace("/failures.py", "_extra/jobs.py")
+    exception = raised(call_from(neighbour, lambda: 1 / 0))
     exception.__traceback__ = exception.__traceback__.tb_next
     assert "in frame\n" in entry(exception)["traceback"]
 

@@ -279,6 +279,7 @@ def test_the_message_names_the_path_the_value_and_what_to_do():
     [
         ({"a b": {"c\n": [[b"x"]]}}, "payload['a b']['c\\n'][0][0] must be"),
         ({"k" * 500: b""}, "payload['kkkk"),
+        ({"a": "\U000e0001" * 500 + "\x00"}, "payload.a must be text without NUL"),
         ({"a": {1: 2}}, "a key of payload.a must be text, got 1."),
         ({"a": {None: 2}}, "a key of payload.a must be text, got None."),
         ({1: 2}, "a key of payload must be text, got 1."),
@@ -308,6 +309,7 @@ def test_every_path_is_named(payload, start):
         ("a\udcffb", "text without NUL and lone surrogates, got 'a\\udcffb'"),
         ("é\udcffb", "text without NUL and lone surrogates"),
         (mark_safe("\x00"), "text without NUL"),
+        (gettext_lazy("a\x00b"), "text without NUL"),
         pytest.param(
             10**4_300, "at most 4,300 digits, got an int of 14,285 bits", id="4301 digits"
         ),
@@ -361,7 +363,8 @@ def test_generators_files_and_querysets_are_refused_untouched():
 
 
 def test_an_unsaved_model_instance_is_refused():
-    for instance in (Group(), Group(pk=5)):
+    deleted = Group.from_db("default", ["id", "name"], [None, "staff"])
+    for instance in (Group(), Group(pk=5), deleted):
         expected = "payload.value must be a saved instance, got an unsaved auth.Group."
         assert refusal(instance).startswith(expected)
 
@@ -474,10 +477,12 @@ def test_a_huge_payload_is_refused_without_encoding_it(make):
         tracemalloc.stop()
 
 
-def test_a_lowered_digit_limit_of_the_process_is_a_refusal():
+def test_the_digit_limit_holds_whatever_limit_the_process_has():
     before = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(640)
     try:
+        sys.set_int_max_str_digits(0)
+        assert "an int of at most" in refusal(10**4_300)
+        sys.set_int_max_str_digits(640)
         assert "an int of at most" in refusal(10**1_000)
         with pytest.raises(InvalidPayload, match="JSON that Python can read"):
             decode('{"a": 1' + "0" * 1_000 + "}")

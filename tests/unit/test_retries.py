@@ -30,6 +30,19 @@ def test_any_delay_is_above_zero_and_never_over_the_cap(base, cap, jitter, attem
     assert 0 < delay <= cap
 
 
+class Highest(Random):
+    def random(self):
+        return 1 - 2**-53
+
+
+def test_rounding_does_not_carry_the_longest_delay_over_the_cap():
+    policies = [
+        Exponential(cap=cap, jitter=share / 10) for cap in range(1, 500) for share in range(9)
+    ]
+    for policy in policies:
+        assert 0.999 * policy.cap < policy.delay(1_000, Highest()) <= policy.cap
+
+
 @pytest.mark.parametrize("attempt", [17, 1_023, 1_024, 1_100, 32_767, 2**31])
 def test_no_attempt_count_overflows_and_one_day_is_the_longest_default(attempt):
     delays = [DEFAULT.delay(attempt, Random(seed)) for seed in range(200)]

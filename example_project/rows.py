@@ -1,0 +1,90 @@
+"""The demo's view of the database: the rows themselves, read with plain SQL.
+
+Invariant: nothing here goes through Django or django_pgjobs, so it proves what is really stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.rows import class_row
+
+from example_project.processes import DemoError
+
+FINAL = {"done", "failed", "cancelled"}
+
+
+class JobRow(NamedTuple):
+    """What the story tells of a job."""
+
+    id: int
+    kind: str
+    status: str
+    attempts: int
+    max_attempts: int
+    last_error: str
+    errors: list[dict[str, Any]]
+
+
+class Rows:
+    """The tables of one shop, and the changes of its jobs as they happen."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        """Take a connection in autocommit mode: it sees what others commit."""
+        self._connection = connection
+        self._told: dict[int, tuple[str, int]] = {}
+
+    def jobs(self) -> list[JobRow]:
+        """Return all jobs; print those whose status or attempts have changed since the last call."""
+        with self._connection.cursor(row_factory=class_row(JobRow)) as cursor:
+            cursor.execute(
+                "select id, kind, status, attempts, max_attempts, last_error, errors"
+                " from django_pgjobs_job order by id"
+            )
+            jobs = cursor.fetchall()
+        for job in jobs:
+            if self._told.get(job.id) != (job.status, job.attempts):
+                self._told[job.id] = (job.status, job.attempts)
+                _tell(job)
+        return jobs
+
+    def job(self, kind: str) -> JobRow:
+        """Return the first job of a kind, or raise `DemoError`."""
+        for job in self.jobs():
+            if job.kind == kind:
+                return job
+        raise DemoError(f"There must be a job of the kind {kind}, got none.")
+
+    def finished(self, kind: str) -> JobRow | None:
+        """Return the first job of a kind when it is done or was given up, None before."""
+        job = self.job(kind)
+        return job if job.status in FINAL else None
+
+    def ids_given(self) -> int:
+        """Return how many ids of jobs PostgreSQL has given out: a rollback gives none back."""
+        return int(
+            self._value(
+                "select coalesce(max(last_value), 0) from pg_sequences"
+                " where sequencename = 'django_pgjobs_job_id_seq'"
+            )
+        )
+
+    def orders(self, email: str) -> int:
+        """Return how many orders a customer has."""
+        return int(self._value("select count(*) from shop_order where email = %s", email))
+
+    def courier_calls(self) -> int:
+        """Return how often the courier was called about the first order."""
+        return int(self._value("select courier_calls from shop_order order by id limit 1"))
+
+    def _value(self, query: str, *params: str) -> Any:
+        row = self._connection.execute(query, params).fetchone()
+        return row and row[0]
+
+
+def _tell(job: JobRow) -> None:
+    text = f"     {job.kind:<20}{job.status:<9}attempts {job.attempts} of {job.max_attempts}"
+    if job.status in {"pending", "failed"} and job.errors:
+        text += f"   {job.errors[-1]['message']}"
+    print(text, flush=True)

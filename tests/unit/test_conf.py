@@ -1,0 +1,121 @@
+"""The `PGJOBS` setting: defaults, ranges, and one place that says what is wrong."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_pgjobs import conf
+
+SECONDS = ["LEASE", "HEARTBEAT", "POLL", "SHUTDOWN_TIMEOUT"]
+KEEPS = ["KEEP_DONE", "KEEP_FAILED", "KEEP_CANCELLED"]
+COUNTS = ["MAX_ATTEMPTS", "MAX_PAYLOAD_BYTES"]
+
+REFUSED = {
+    **dict.fromkeys(SECONDS, [0, -1, None, "60", True, math.nan, math.inf, 1e12, 10**400, [], datetime.timedelta(0)]),
+    **dict.fromkeys(KEEPS, [-1, "7", True, math.nan, math.inf, -(10**400), {}, datetime.timedelta(-1)]),
+    **dict.fromkeys(COUNTS, [0, -1, None, 1.0, "5", True, 10**400, datetime.timedelta(1)]),
+}
+ALLOWED = {
+    **dict.fromkeys(SECONDS[:1], [60, 60.5, datetime.timedelta(minutes=5)]),
+    **dict.fromkeys(SECONDS[1:], [1, 0.5, datetime.timedelta(seconds=2)]),
+    **dict.fromkeys(KEEPS, [None, 0, 1.5, datetime.timedelta(0), datetime.timedelta(days=365)]),
+    **dict.fromkeys(COUNTS, [1, 32_767]),
+}
+
+
+def pairs(table):
+    return [(key, value) for key, values in table.items() for value in values]
+
+
+def test_without_the_setting_every_key_has_the_documented_default():
+    assert conf._build({}) == conf.get()
+    assert conf.get() == conf.Settings(
+        max_attempts=5,
+        lease=60,
+        heartbeat=15,
+        poll=1.0,
+        shutdown_timeout=30,
+        max_payload_bytes=100_000,
+        keep_done=7 * 86_400,
+        keep_failed=30 * 86_400,
+        keep_cancelled=30 * 86_400,
+    )
+
+
+@pytest.mark.parametrize(("key", "value"), pairs(REFUSED), ids=lambda v: repr(v)[:20])
+def test_a_value_of_the_wrong_type_or_range_is_a_problem_that_names_the_key(key, value):
+    [problem] = conf.problems({key: value})
+
+    assert problem.id == "pgjobs.E003"
+    assert key in problem.message
+    assert problem.hint
+
+
+@pytest.mark.parametrize(("key", "value"), pairs(ALLOWED), ids=repr)
+def test_a_value_in_range_is_no_problem_and_is_used(key, value, settings):
+    assert list(conf.problems({key: value})) == []
+
+    settings.PGJOBS = {key: value}
+    expected = value.total_seconds() if isinstance(value, datetime.timedelta) else value
+    assert getattr(conf.get(), key.lower()) == expected
+
+
+@pytest.mark.parametrize("given", [None, [], "x", 5, {"LEASE"}], ids=repr)
+def test_a_setting_that_is_no_dict_is_a_problem(given):
+    assert [problem.id for problem in conf.problems(given)] == ["pgjobs.E001"]
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [("LEASES", "'LEASE'"), ("lease", "'LEASE'"), ("MAX_ATEMPTS", "'MAX_ATTEMPTS'"), ("x", "The keys are"), (1, "The keys are")],
+)
+def test_an_unknown_key_is_a_problem_that_names_the_nearest_known_one(key, hint):
+    [problem] = conf.problems({key: 1})
+
+    assert problem.id == "pgjobs.E002"
+    assert repr(key) in problem.message
+    assert hint in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"LEASE": 30, "HEARTBEAT": 15}, True),
+        ({"LEASE": 30.1, "HEARTBEAT": 15}, False),
+        ({"LEASE": 30}, True),
+        ({"HEARTBEAT": 30}, True),
+        ({"HEARTBEAT": 29}, False),
+        ({"HEARTBEAT": 60, "LEASE": datetime.timedelta(minutes=1)}, True),
+    ],
+    ids=repr,
+)
+def test_a_lease_of_two_heartbeats_or_less_is_a_problem(given, wrong):
+    assert [problem.id for problem in conf.problems(given)] == ["pgjobs.E004"] * wrong
+
+
+def test_every_problem_is_reported_at_once():
+    given = {"LEASE": 0, "NONE": 1, "POLL": "x", "KEEP_DONE": -1}
+
+    assert [p.id for p in conf.problems(given)] == ["pgjobs.E003", "pgjobs.E002"] + ["pgjobs.E003"] * 2
+
+
+def test_a_faulty_setting_is_refused_where_it_is_used(settings):
+    settings.PGJOBS = {"LEASE": -1}
+
+    with pytest.raises(ImproperlyConfigured, match=r"LEASE.*pgjobs\.E003"):
+        conf.get()
+
+
+def test_a_changed_setting_is_seen(settings):
+    settings.PGJOBS = {"MAX_ATTEMPTS": 3}
+    assert conf.get().max_attempts == 3
+
+    settings.PGJOBS = {"MAX_ATTEMPTS": 4}
+    assert conf.get().max_attempts == 4
+
+    settings.PGJOBS = {}
+    assert conf.get().max_attempts == 5
