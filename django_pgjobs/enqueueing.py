@@ -88,7 +88,9 @@ def _columns(kind: str, options: Options) -> dict[str, Any]:
 
 def _alias(options: Options) -> str:
     alias = options.database or router.db_for_write(Job)
-    if connections[alias].get_autocommit():  # no atomic block of its own, and nobody commits by hand
+    if connections[
+        alias
+    ].get_autocommit():  # no atomic block of its own, and nobody commits by hand
         for other in connections.all(initialized_only=True):
             if other.in_atomic_block and other.alias != alias:
                 _warn(alias, other.alias)

@@ -80,17 +80,15 @@ def failed(claim: Claim, error: BaseException, worker: str, *, permanent: bool =
     delay = None
     if not permanent and claim.attempts < claim.max_attempts:
         delay = retries.DEFAULT.delay(claim.attempt, _RNG)
-    logger.warning(
-        "Job %s (%s) failed in attempt %s of %s: %s",
-        claim.id,
-        claim.kind,
-        claim.attempts,
-        claim.max_attempts,
-        "it is given up." if delay is None else f"the next one is in {delay:.1f} s.",
-        exc_info=error,
-        extra=_extra(claim),
-    )
     entry = failures.entry(error, attempt=claim.attempts, worker=worker)
+    text = "Job %s (%s) failed in attempt %s of %s: %s"
+    verdict = "it is given up." if delay is None else f"the next one is in {delay:.1f} s."
+    facts = (claim.id, claim.kind, claim.attempts, claim.max_attempts, verdict)
+    try:
+        logger.warning(text, *facts, exc_info=error, extra=_extra(claim))
+    # Whoever formats the record asks the exception, whose methods may raise even a SystemExit.
+    except BaseException:  # noqa: BLE001
+        logger.warning(text, *facts, extra=_extra(claim))
     return Failed(claim, entry, delay, interrupts=isinstance(error, KeyboardInterrupt))
 
 

@@ -233,6 +233,8 @@ class Worker:
     def _register(self) -> None:
         options = self._options
         database, execute = options.database, self._session.execute
+        for alias in connections:  # a pool checks what it gives out only if it was made like this
+            connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
         self._lease = Lease(execute, queues=options.queues, threads=options.threads)
         self._claimer = claims.Claimer(
             database, self._lease.worker, options.queues, options.exclude

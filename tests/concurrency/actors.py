@@ -53,11 +53,7 @@ EXPECTED: dict[str, dict[str, str]] = {
 }
 EXPECTED["lost"] = {**EXPECTED["running"], "reap": "delayed", "cancel": "lost asked"}
 EXPECTED["lost asked"] = {**EXPECTED["asked"], "reap": "cancelled", "cancel": "lost asked"}
-EXPECTED["lost in the last attempt"] = {
-    **EXPECTED["lost"],
-    "reap": "failed",
-    "cancel": "lost asked",
-}
+EXPECTED["lost in the last attempt"] = {"reap": "failed", "complete": "done"}
 
 ROW: dict[str, str] = {
     "pending": "",
@@ -134,15 +130,15 @@ def _fail(case: Case, execute: Execute) -> int:
 
 
 def _release(case: Case, execute: Execute) -> int:
-    before = _audited(case, execute)
+    before = _given_back(case, execute)
     claims.release(execute, case.own, [case.token])
-    return _audited(case, execute) - before
+    return _given_back(case, execute) - before
 
 
-def _audited(case: Case, execute: Execute) -> int:
-    # It returns what it could not release; what it did release, the trigger in this session tells.
-    sql = "select count(*) from audit where job = %(job)s and backend = pg_backend_pid()"
-    [(count,)] = execute(sql, {"job": case.job})
+def _given_back(case: Case, execute: Execute) -> int:
+    # It returns what it could not release; what it did, with its attempt, only the trigger tells.
+    sql = "select count(*) from audit where given_back and backend = pg_backend_pid()"
+    [(count,)] = execute(sql, {})
     return int(count)
 
 

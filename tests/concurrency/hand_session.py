@@ -58,11 +58,11 @@ class HandSession:
 
     def end(self) -> None:
         """Close the connection; the next transaction opens a new one."""
-        self.do(connection.close)
+        self.do(lambda: connection.close())  # noqa: PLW0108 -- the connection of that thread
 
     def waits_for(self, other: HandSession, future: Future[Any]) -> bool:
         """Say whether the step behind `future` waits for `other`, or has ended."""
-        wait([future], timeout=0.1)
+        wait([future], timeout=0.01)
         return eventually(
             lambda: (future.done() and "ended") or (_waits(self.pid, other.pid) and "waits")
         ) == "waits"
@@ -71,6 +71,8 @@ class HandSession:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # After a failed assertion a step may still wait for the other session.
+        _execute("select pg_terminate_backend(pid) from pg_stat_activity where pid = %s", (self.pid,))
         self.end()
         self._thread.shutdown()
 

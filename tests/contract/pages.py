@@ -82,7 +82,7 @@ def table(name: str, heading: str) -> list[list[str]]:
     """The rows of the first table under a heading, header and rule left out, backticks removed."""
     part = section(name, heading)
     rows = [line for line in part.splitlines() if line.startswith("|")]
-    cells = [re.split(r"(?<!\\)\|", row.strip().strip("|")) for row in rows[2:]]
+    cells = [re.split(r"(?<!\\)\|", row.strip()[1:-1]) for row in rows[2:]]
     return [[cell.strip().replace("`", "").replace("\\|", "|") for cell in row] for row in cells]
 
 

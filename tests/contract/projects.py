@@ -51,8 +51,8 @@ class Project:
             text += self._database
         path.write_text(text, encoding="utf-8")
 
-    def python(self, *arguments: str) -> str:
-        """Run Python in the folder, and return what it printed; it must exit with 0."""
+    def python(self, *arguments: str, status: int = 0) -> str:
+        """Run Python in the folder, and return what it printed; it must exit with `status`."""
         process = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
@@ -63,7 +63,7 @@ class Project:
             timeout=60,
             check=False,
         )
-        assert process.returncode == 0, f"{arguments} failed:\n{process.stdout}"
+        assert process.returncode == status, f"{arguments} failed:\n{process.stdout}"
         return process.stdout
 
     def manage(self, *arguments: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from django_pgjobs.sessions import Session
+
 
 @pytest.fixture
 def other_session(database_url):
@@ -12,3 +14,11 @@ def other_session(database_url):
     with psycopg.connect(database_url) as connection:
         yield connection
         connection.rollback()
+
+
+@pytest.fixture
+def session(transactional_db):
+    """A session as a worker has it: each statement is committed at once."""
+    session = Session("default")
+    yield session
+    session.close()

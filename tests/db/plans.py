@@ -1,5 +1,7 @@
 """A table with a history, and the plans that the server makes for the product's own statements."""
 
+# ruff: noqa: S608 -- the SQL is put together from constants
+
 from __future__ import annotations
 
 import itertools

@@ -89,7 +89,9 @@ def test_a_job_enqueued_under_an_alias_has_the_present_name_of_its_kind(kinds):
     assert row(enqueue("formerly"))["kind"] == "presently"
 
 
-@pytest.mark.parametrize("delay", [0, -5, -0.5, datetime.timedelta(days=-1), datetime.timedelta.min, None])
+@pytest.mark.parametrize(
+    "delay", [0, -5, -0.5, datetime.timedelta(days=-1), datetime.timedelta.min, None]
+)
 def test_a_delay_that_is_over_is_due_now(delay):
     enqueued = noop(delay=delay)
 
@@ -180,7 +182,7 @@ def test_a_subject_whose_key_does_not_fit_is_refused_before_any_sql(django_asser
     user = User.objects.create(username="u")
     user.pk = 10**200
 
-    with django_assert_num_queries(0), pytest.raises(InvalidOption, match="^subject must"):
+    with django_assert_num_queries(0), pytest.raises(InvalidOption, match=r"^subject must"):
         noop(subject=user)
 
 

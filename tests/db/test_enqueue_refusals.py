@@ -7,7 +7,7 @@ import math
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import DatabaseError, connection, transaction
 
 from django_pgjobs import InvalidOption, InvalidPayload, UnknownKind, enqueue, get_job
 from django_pgjobs.enqueueing import CHUNK
@@ -132,18 +132,21 @@ def test_many_that_are_refused_leave_the_earlier_ones_of_the_transaction():
 
 def test_an_enqueue_that_the_database_refuses_takes_the_callers_rows_with_it():
     """Nothing is put off until after the commit, where it could fail alone."""
-    with pytest.raises(Exception, match="no enqueue today"), transaction.atomic():
-        User.objects.create(username="u")
-        _forbid_enqueues()
-        enqueue("add", a=1)
+
+    def place_an_order():
+        with transaction.atomic():
+            User.objects.create(username="u")
+            _forbid_enqueues()
+            enqueue("add", a=1)
+
+    with pytest.raises(DatabaseError, match="no enqueue today"):
+        place_an_order()
 
     assert not User.objects.exists()
     assert not Job.objects.exists()
 
 
 def _forbid_enqueues():
-    from django.db import connection
-
     with connection.cursor() as cursor:
         cursor.execute(
             "create function pg_temp.forbid() returns trigger language plpgsql as $$"

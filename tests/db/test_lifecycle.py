@@ -1,4 +1,4 @@
-"""Every status × move pair: through `lifecycle.move()`, and through the statements of the hot path."""
+"""Every pair of status and move: through `lifecycle.move()`, and through the statements of the hot path."""
 
 from __future__ import annotations
 

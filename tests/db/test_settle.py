@@ -12,7 +12,6 @@ from django_pgjobs import failures, outcomes, reaper
 from django_pgjobs.claims import release
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed
-from django_pgjobs.sessions import Session
 from tests.db.rows import FUTURE, claim_of, claimed, execute, ids, make, make_worker, row
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +101,21 @@ def test_the_same_outcome_twice_is_written_once(outcome):
 
 @pytest.mark.parametrize(
     "result",
-    [1, 0, "", "text", [], {}, False, 1.5, 2**53 + 1, 10**40, "ä日😀", {"a": [None, {"b": "c"}]}, "␀"],
+    [
+        1,
+        0,
+        "",
+        "text",
+        [],
+        {},
+        False,
+        1.5,
+        2**53 + 1,
+        10**40,
+        "ä日😀",
+        {"a": [None, {"b": "c"}]},
+        "␀",
+    ],
     ids=repr,
 )
 def test_a_result_is_stored_as_it_is(result):
@@ -247,15 +260,13 @@ def unstorable(claim):
 
 @pytest.mark.parametrize("place", [0, 3, 6])
 @pytest.mark.django_db(transaction=True)
-def test_an_outcome_that_the_server_refuses_fails_that_job_alone(place):
+def test_an_outcome_that_the_server_refuses_fails_that_job_alone(place, session):
     jobs = [make("running") for _ in range(7)]
     given = [Done(claim_of(job), "1") for job in jobs]
     given[place] = unstorable(claim_of(jobs[place]))
-    session = Session("default")
 
     stale = outcomes.settle(session.execute, 7, given)
 
-    session.close()
     assert stale == []
     [failed] = Job.objects.failed()
     assert failed.id == jobs[place].id
@@ -265,12 +276,10 @@ def test_an_outcome_that_the_server_refuses_fails_that_job_alone(place):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_outcome_that_the_server_refuses_is_fenced_too():
+def test_an_outcome_that_the_server_refuses_is_fenced_too(session):
     job = make("running", locked_by=8)
-    session = Session("default")
 
     [stale] = outcomes.settle(session.execute, 7, [unstorable(claim_of(job))])
 
-    session.close()
     assert stale.claim.id == job.id
     assert row(job)["status"] == "running"

@@ -189,12 +189,12 @@ def test_a_row_that_left_the_status_after_the_snapshot_is_not_moved(
     job = make(status)
     other_session.execute("select pg_advisory_lock(%s)", [GATE])
     # A queryset that stops inside the verb's statement, between its snapshot and its lock.
-    gate = RawSQL("pg_advisory_xact_lock_shared(%s)::text = ''", [GATE], BooleanField())  # noqa: S611
+    gate = RawSQL("pg_advisory_xact_lock_shared(%s)::text = ''", [GATE], BooleanField())
     jobs = Job.objects.filter(gate, pk=job.pk)
 
     with in_thread(lambda: verb(jobs)) as moved:
         eventually(lambda: blocks_somebody(other_session))
-        other_session.execute(f"update django_pgjobs_job set {change}")
+        other_session.execute(f"update django_pgjobs_job set {change}")  # noqa: S608
         other_session.commit()
         after = row(job)
         other_session.execute("select pg_advisory_unlock(%s)", [GATE])
@@ -206,7 +206,9 @@ def test_a_row_that_left_the_status_after_the_snapshot_is_not_moved(
 @pytest.mark.django_db(databases=["default", "other"])
 def test_a_verb_works_on_the_database_of_its_job():
     job = make("failed")
-    twin = Job.objects.using("other").create(id=job.id, kind="noop", status="failed", finished_at=AGO)
+    twin = Job.objects.using("other").create(
+        id=job.id, kind="noop", status="failed", finished_at=AGO
+    )
 
     assert twin.retry() == 1
     assert Job.objects.using("other").failed().count() == 0

@@ -43,7 +43,20 @@ REFUSED = {
         "a\u200bb",
         LONG,
     ],
-    "priority": [*ANOTHER, "1", 1.0, 1.5, True, Decimal(1), math.nan, 101, -101, 32_769, -32_769, 10**400],
+    "priority": [
+        *ANOTHER,
+        "1",
+        1.0,
+        1.5,
+        True,
+        Decimal(1),
+        math.nan,
+        101,
+        -101,
+        32_769,
+        -32_769,
+        10**400,
+    ],
     "max_attempts": [*ANOTHER[1:], "5", 0, -1, 32_768, 1.0, True, math.inf, 10**400],
     "run_at": [
         *ANOTHER[1:],
@@ -180,16 +193,33 @@ def test_members_of_enums_stand_for_their_values():
 
 @pytest.mark.parametrize(
     "kind",
-    ["", " ", "a b", "a\x00", "a\n", "x" * 201, LONG, None, 1, b"x", [], Unprintable(), "a\ud800", "a,b"],
+    [
+        "",
+        " ",
+        "a b",
+        "a\x00",
+        "a\n",
+        "x" * 201,
+        LONG,
+        None,
+        1,
+        b"x",
+        [],
+        Unprintable(),
+        "a\ud800",
+        "a,b",
+    ],
     ids=range(14),
 )
 def test_a_kind_that_cannot_be_a_name_is_refused(kind):
-    with pytest.raises(InvalidOption, match="^kind must ") as refusal:
+    with pytest.raises(InvalidOption, match=r"^kind must ") as refusal:
         check_kind(kind)
 
     assert len(str(refusal.value)) < 400
 
 
-@pytest.mark.parametrize("kind", ["a", "shop.send_receipt", "x" * 200, "日本", "%s", "a'b", "<lambda>"])
+@pytest.mark.parametrize(
+    "kind", ["a", "shop.send_receipt", "x" * 200, "日本", "%s", "a'b", "<lambda>"]
+)
 def test_a_kind_is_any_printable_name(kind):
     assert check_kind(kind) == kind

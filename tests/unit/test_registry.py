@@ -108,7 +108,15 @@ async def agenerator():
 
 @pytest.mark.parametrize(
     "handler",
-    [generator, agenerator, Callable, Callable(), print, functools.partial(generator), app_jobs.noop],
+    [
+        generator,
+        agenerator,
+        Callable,
+        Callable(),
+        print,
+        functools.partial(generator),
+        app_jobs.noop,
+    ],
     ids=["generator", "async generator", "class", "object", "builtin", "partial", "job"],
 )
 def test_what_is_no_plain_function_is_refused(handler):

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import router
+from psycopg import errors
 
 from django_pgjobs import reaper
 from django_pgjobs.management import arguments
@@ -62,6 +63,8 @@ class Command(BaseCommand):
         try:
             with on_signals(lambda: stopped.put(None)):
                 self._until_stopped(execute, options, stopped)
+        except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+            raise CommandError(f"Run manage.py migrate first: {error}") from error
         finally:
             if session:
                 session.close()

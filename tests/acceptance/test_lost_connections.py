@@ -1,0 +1,87 @@
+"""Connections that break under a worker: at most the running job fails, and the worker goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgjobs.models import Job
+from tests.app.probes import hold, hold_in_sql, look, record
+from tests.waiting import eventually
+
+APPLICATION = "pgjobs-test-process"
+CONNECTIONS: dict[str, dict[str, Any]] = {
+    "CONN_MAX_AGE 0": {"CONN_MAX_AGE": 0},
+    "CONN_MAX_AGE 60": {"CONN_MAX_AGE": 60},
+    "CONN_MAX_AGE None": {"CONN_MAX_AGE": None},
+    "pool": {"CONN_MAX_AGE": 0, "OPTIONS": {"pool": {"min_size": 1, "max_size": 4}}},
+}
+
+
+@pytest.fixture(params=CONNECTIONS)
+def worker(request, processes) -> Iterator[Any]:
+    """A worker with one handler thread, so that the next job runs in the thread of the last."""
+    settings = json.dumps(CONNECTIONS[request.param])
+    process = processes.worker("--threads", "1", PGJOBS_TEST_CONNECTION=settings)
+    assert process.worker
+    yield process
+    assert process.stop() == 0, process.output
+
+
+def cut_all() -> int:
+    """Terminate every backend of the processes; return how many there were."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity "
+            "where application_name = %s",
+            [APPLICATION],
+        )
+        return cursor.fetchone()[0]
+
+
+def look_around() -> dict[str, Any]:
+    job = look.enqueue()
+    eventually(lambda: Job.objects.done().filter(pk=job.pk).exists())
+    job.refresh_from_db()
+    assert job.attempts == 1
+    return job.result
+
+
+def test_the_worker_goes_on_after_its_connections_were_cut(worker, processes):
+    before = look_around()
+    for _ in range(3):  # idle, and between two jobs
+        assert cut_all() >= 1
+        after = look_around()
+        assert after["thread"] == before["thread"]
+        assert after["backend"] != before["backend"]
+        before = after
+    assert Job.objects.done().count() == 4
+
+    victim = hold_in_sql.using(max_attempts=1).enqueue(key="victim")  # during a job
+    eventually(lambda: processes.ledger.starts("victim"))
+    neighbour = record.enqueue(key="next")
+    assert cut_all() >= 1
+    processes.open_gate("victim")
+    eventually(lambda: Job.objects.filter(pk=neighbour.pk).done().exists())
+    victim.refresh_from_db()
+    assert victim.status == "failed", "its own connection was cut in the middle"
+    assert look_around()["thread"] == before["thread"]
+    assert not Job.objects.exclude(pk=victim.pk).exclude(attempts=1).exists()
+    assert worker.alive
+
+
+def test_a_job_that_asks_nothing_is_settled_once_though_the_connection_was_cut(processes):
+    process = processes.worker("--threads", "1")
+    hold.enqueue(key="x")
+    eventually(lambda: processes.ledger.starts("x"))
+    assert cut_all() >= 1
+    processes.open_gate("x")
+    job = eventually(lambda: Job.objects.done().first())
+    assert job
+    assert (job.attempts, job.errors) == (1, [])
+    assert len(processes.ledger.starts("x")) == 1
+    assert process.stop() == 0
