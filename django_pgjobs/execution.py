@@ -75,10 +75,21 @@ def run_in_thread(claim: Claim, worker: str) -> Outcome:
     return outcome
 
 
-def failed(claim: Claim, error: BaseException, worker: str, *, permanent: bool = False) -> Failed:
-    """Return the outcome of an attempt that ended with `error`; `permanent` leaves no retry."""
-    delay = None
-    if not permanent and claim.attempts < claim.max_attempts:
+def failed(
+    claim: Claim,
+    error: BaseException,
+    worker: str,
+    *,
+    permanent: bool = False,
+    delay: float | None = None,
+) -> Failed:
+    """Return the outcome of an attempt that ended with `error`.
+
+    `permanent` leaves no further attempt; `delay` is the time to it, by default the policy's.
+    """
+    if permanent or claim.attempts >= claim.max_attempts:
+        delay = None
+    elif delay is None:
         delay = retries.DEFAULT.delay(claim.attempt, _RNG)
     entry = failures.entry(error, attempt=claim.attempts, worker=worker)
     text = "Job %s (%s) failed in attempt %s of %s: %s"

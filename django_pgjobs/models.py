@@ -74,8 +74,8 @@ class JobQuerySet(models.QuerySet["Job"]):
     def cancel(self) -> int:
         """Cancel pending jobs and ask running ones to stop; return how many of both.
 
-        A running job ends as `cancelled` unless its handler completes all the same, or fails in its
-        last attempt. Finished jobs, and rows locked by another transaction, are left alone.
+        A running job ends as `cancelled` unless its handler completes all the same. Finished jobs,
+        and rows locked by another transaction, are left alone.
         """
         return lifecycle.cancel(self)
 

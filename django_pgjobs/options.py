@@ -95,7 +95,7 @@ def check_kind(kind: object) -> str:
     """Return `kind` where it can name a kind of job, or raise `InvalidOption`."""
     if not isinstance(kind, str) or not kind or len(kind) > KIND_LENGTH or not _printable(kind):
         raise InvalidOption(
-            f"kind must be 1 to {KIND_LENGTH} printable characters without spaces, "
+            f"kind must be 1 to {KIND_LENGTH} printable characters without spaces or commas, "
             f"got {_short(kind)}."
         )
     return kind

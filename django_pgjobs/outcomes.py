@@ -67,9 +67,11 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> list[O
     for claims, group in itertools.groupby(plain, key=lambda done: done.claim.claims):
         stale += _complete(execute, worker, claims, list(group))
     stale += _write(execute, worker, statements.COMPLETE_WITH_RESULT, valued)
-    cancelled = _write(execute, worker, statements.RETRY, retried)
+    cancelled = [
+        *_write(execute, worker, statements.RETRY, retried),
+        *_write(execute, worker, statements.FAIL, given_up),
+    ]
     stale += _write(execute, worker, statements.CANCEL, cancelled)
-    stale += _write(execute, worker, statements.FAIL, given_up)
     for outcome in stale:
         logger.warning(
             "The lease of job %s (%s) was lost: its outcome is dropped.",
@@ -134,5 +136,5 @@ def _row(outcome: Outcome) -> str:
 
 
 def _unsettled(outcomes: Sequence[Outcome], rows: Rows) -> list[Outcome]:
-    settled = {job_id for (job_id,) in rows}
-    return [outcome for outcome in outcomes if outcome.claim.id not in settled]
+    settled = set(rows)
+    return [o for o in outcomes if (o.claim.id, o.claim.claims) not in settled]

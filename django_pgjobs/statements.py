@@ -67,6 +67,10 @@ queues(name) as (
 served(name) as (select name from queues where name is not null and {_NOT_PAUSED})"""
 
 
+# A worker that was asleep for longer than its lease may not know yet that its death is recorded.
+_LIVING = f"not exists (select from {WORKER} where id = %(worker)s and died_at is not null)"
+
+
 def claim(queues: str, oldest: str) -> str:
     """Return the claim statement, from one of the two lists of queues and the locking SELECT.
 
@@ -91,7 +95,7 @@ head(queue, priority, run_at, id) as (
 ),
 due as materialized (
     select job.id
-    from (select queue, priority from head where run_at <= {NOW}
+    from (select queue, priority from head where run_at <= {NOW} and {_LIVING}
           order by priority desc, run_at, id) lane
     cross join lateral ({oldest} limit (select %(limit)s::int)) job
     limit %(limit)s::int
@@ -115,7 +119,7 @@ _FENCE = "case when j.locked_by = %(worker)s then j.claims = {claims} else false
 COMPLETE = f"""
 update {JOB} j set {MOVES["complete"].assignments}
 where j.id = any(%(ids)s::bigint[]) and {_FENCE.format(claims="%(claims)s")}
-returning j.id
+returning j.id, j.claims
 """
 
 _SETTLED = f"j.id = s.id and {_FENCE.format(claims='s.claims')}"
@@ -125,7 +129,7 @@ COMPLETE_WITH_RESULT = f"""
 update {JOB} j set {MOVES["complete"].assignments}, result = s.result
 from jsonb_to_recordset(%(rows)s::jsonb) s(id bigint, claims int, result jsonb)
 where {_SETTLED}
-returning j.id
+returning j.id, j.claims
 """
 
 _NOTE_ERROR = f"""last_error = s.last_error, errors = case
@@ -134,61 +138,67 @@ _NOTE_ERROR = f"""last_error = s.last_error, errors = case
 _FAILURES = """jsonb_to_recordset(%(rows)s::jsonb)
     s(id bigint, claims int, delay float8, last_error text, error jsonb)"""
 
-# Run by outcomes.settle() for failed attempts that have a further one. A row whose cancelling was
-# requested is left, for CANCEL.
+_UNLESS_CANCELLED = "j.cancel_requested_at is null"  # left, for CANCEL
+
+# Run by outcomes.settle() for failed attempts that have a further one.
 RETRY = f"""
 update {JOB} j set {MOVES["retry"].assignments},
     run_at = {NOW} + make_interval(secs => s.delay), {_NOTE_ERROR}
 from {_FAILURES}
-where {_SETTLED} and j.cancel_requested_at is null
-returning j.id
+where {_SETTLED} and {_UNLESS_CANCELLED}
+returning j.id, j.claims
 """
 
 # Run by outcomes.settle() for failed attempts that were the last.
 FAIL = f"""
 update {JOB} j set {MOVES["fail"].assignments}, {_NOTE_ERROR}
 from {_FAILURES}
-where {_SETTLED}
-returning j.id
+where {_SETTLED} and {_UNLESS_CANCELLED}
+returning j.id, j.claims
 """
 
-# Run by outcomes.settle() after RETRY, for what RETRY left.
+# Run by outcomes.settle() after RETRY and FAIL, for what they left.
 CANCEL = f"""
 update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_ERROR}
 from {_FAILURES}
 where {_SETTLED}
-returning j.id
+returning j.id, j.claims
 """
+
+_THESE = (
+    f"""{JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims) on {_SETTLED}"""
+)
+
+
+def _give_back(rows: str) -> str:
+    """Release these rows, or cancel those whose cancelling was requested meanwhile."""
+    return f"""
+given as materialized (select j.id from {rows} for update of j skip locked),
+released as (
+    update {JOB} j set {MOVES["release"].assignments} from given
+    where j.id = given.id and {_UNLESS_CANCELLED} returning j.id
+),
+cancelled as (
+    update {JOB} j set {MOVES["cancel"].assignments}, attempts = attempts - 1 from given
+    where j.id = given.id and not {_UNLESS_CANCELLED} returning j.id
+),
+done as (select id from released union all select id from cancelled)"""
+
 
 # Run by claims.release() for claims that never started. A locked row is skipped, not waited for,
 # and reported with false.
 RELEASE = f"""
-with mine as (
-    select j.id from {JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims)
-    on {_SETTLED}
-),
-released as (
-    update {JOB} set {MOVES["release"].assignments}
-    where id = any(array(
-        select j.id from {JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims)
-        on {_SETTLED} for update of j skip locked))
-    returning id
-)
-select mine.id, released.id is not null from mine left join released using (id)
+with mine as (select j.id from {_THESE}), {_give_back(_THESE)}
+select mine.id, done.id is not null from mine left join done using (id)
 """
 
 # Run by claims.release_orphans(). A claim can commit while its answer is lost: the row carries the
 # worker's id and the worker does not know it. Index: pgjobs_job_running.
-RELEASE_ORPHANS = f"""
-update {JOB} set {MOVES["release"].assignments}
-where id = any(array(
-    select j.id from {JOB} j
+_ORPHANS = f"""{JOB} j
     where j.status = 'running' and j.locked_by = %(worker)s and not exists (
         select from unnest(%(ids)s::bigint[], %(claims)s::int[]) held(id, claims)
-        where held.id = j.id and held.claims = j.claims)
-    for update skip locked))
-returning id
-"""
+        where held.id = j.id and held.claims = j.claims)"""
+RELEASE_ORPHANS = f"with {_give_back(_ORPHANS)} select id from done"
 
 # ---------------------------------------------------------------------------------------- workers
 

@@ -221,9 +221,7 @@ class Worker:
         running = list(self._running.values())
         error = ShutdownTimeout("The worker had to stop while the handler was running.")
         for claim in running:
-            outcome = execution.failed(claim, error, self._lease.name)
-            at_once = None if outcome.delay is None else 0.0
-            self._unsettled.append(Failed(claim, outcome.error, at_once))
+            self._unsettled.append(execution.failed(claim, error, self._lease.name, delay=0.0))
         try:
             self._settle()
         except CONNECTION_ERRORS as unreachable:

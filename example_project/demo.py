@@ -192,7 +192,9 @@ class Play:
         )
 
     def _finished(self, kind: str) -> JobRow:
-        return self.processes.wait_for(f"{kind} is finished", lambda: self.rows.finished(kind))
+        return self.processes.wait_for(
+            f"the job {kind} is finished", lambda: self.rows.finished(kind)
+        )
 
     def _is_running(self, kind: str) -> bool:
         return self.rows.job(kind).status == "running"

@@ -141,8 +141,7 @@ class Processes:
             if time.monotonic() > deadline:
                 tails = "\n".join(process.tail() for process in self._running)
                 raise DemoError(
-                    f"{what[0].upper()}{what[1:]}: this must happen within {PATIENCE:g} s, and did "
-                    f"not.\n{tails}"
+                    f"Within {PATIENCE:g} s it must become true that {what}; it did not.\n{tails}"
                 )
             time.sleep(POLL)
         return answer

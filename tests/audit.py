@@ -27,7 +27,7 @@ begin
         new.cancel_requested_at is not null);
     return null;
 end $$;
-create trigger audit after insert or update or delete on django_pgjobs_job
+create trigger audit after insert or delete or update of status, claims, attempts on django_pgjobs_job
     for each row execute function audit();
 """
 REMOVE = "drop table if exists audit; drop function if exists audit() cascade;"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,10 +77,8 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL for the whole group, whether it is stopped or not."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._popen.wait(10)
 
 
@@ -106,9 +105,7 @@ class Processes:
         """Start a management command; `environment` adds variables."""
         output = self._folder / f"output-{len(self.started)}"
         settings = {"PGJOBS_TEST_PGJOBS": json.dumps(CALM if pgjobs is None else pgjobs)}
-        process = Process(
-            list(arguments), {**self._environment, **settings, **environment}, output
-        )
+        process = Process(list(arguments), {**self._environment, **settings, **environment}, output)
         self.started.append(process)
         return process
 

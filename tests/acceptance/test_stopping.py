@@ -97,7 +97,7 @@ def assert_is_free_again():
 def test_a_last_attempt_that_is_cut_short_at_the_shutdown_is_a_failure(processes):
     worker = processes.worker("--shutdown-timeout", "0.2")
     hold.using(max_attempts=1).enqueue(key="x")
-    eventually(lambda: processes.ledger.starts())
+    eventually(processes.ledger.starts)
     worker.signal(signal.SIGTERM)
     assert worker.wait(within=10) == 1
     assert "had to stop while the handler was running" in Job.objects.failed().get().last_error

@@ -75,8 +75,8 @@ def test_a_restarted_worker_of_the_same_host_and_pid_hides_no_orphan(processes, 
 
 def test_workers_killed_at_random_moments_lose_no_job_and_no_count(processes):
     seed = int(os.environ.get("PGJOBS_TEST_SEED") or random.SystemRandom().randrange(10**6))
-    print(f"PGJOBS_TEST_SEED={seed}")
-    chance = random.Random(seed)
+    print(f"PGJOBS_TEST_SEED={seed}")  # noqa: T201 -- pytest shows it with a failure
+    chance = random.Random(seed)  # noqa: S311 -- to be repeated, not to be secret
     workers = [processes.worker("--threads", "4", pgjobs=TOLD) for _ in range(3)]
     assert all(process.worker for process in workers)
     jobs = 0
@@ -89,7 +89,9 @@ def test_workers_killed_at_random_moments_lose_no_job_and_no_count(processes):
         victim = workers.pop(chance.randrange(3))
         if chance.random() < 0.7:
             assert victim.worker  # it works, and not only imports
-        time.sleep(chance.uniform(0, 0.2))  # not to wait for anything: the moment is the test's input
+        time.sleep(
+            chance.uniform(0, 0.2)
+        )  # not to wait for anything: the moment is the test's input
         victim.kill()
         workers.append(processes.worker("--threads", "4", pgjobs=TOLD))
         no_back_off()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
@@ -19,6 +22,14 @@ pytestmark = pytest.mark.usefixtures("audited")
 
 class UndoError(Exception):
     """Makes a block roll back."""
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Open a block, atomic or a savepoint, that an exception ends."""
+    with suppress(UndoError), transaction.atomic():
+        yield
+        raise UndoError
 
 
 class Watch:
@@ -85,11 +96,10 @@ def test_a_durable_block_is_a_transaction_like_any_other(watch):
 
 
 def test_a_rolled_back_job_leaves_no_row_and_never_starts(watch):
-    with pytest.raises(UndoError), transaction.atomic():
+    with rolled_back():
         Group.objects.create(name="order")
         record.enqueue(key="undone")
         watch.looks_again()
-        raise UndoError
     assert not Job.objects.filter(payload__key="undone").exists()
     watch.looks_again()
     assert watch.started() == set()
@@ -99,9 +109,8 @@ def test_a_rolled_back_job_leaves_no_row_and_never_starts(watch):
 def test_a_savepoint_takes_its_own_jobs_along_when_it_rolls_back(watch):
     with transaction.atomic():
         record.enqueue(key="before")
-        with pytest.raises(UndoError), transaction.atomic():
+        with rolled_back():
             record.enqueue(key="inside")
-            raise UndoError
         with transaction.atomic():
             record.enqueue(key="released")
         record.enqueue(key="after")
@@ -116,10 +125,8 @@ def test_a_savepoint_takes_its_own_jobs_along_when_it_rolls_back(watch):
 
 
 def test_an_outer_rollback_takes_released_savepoints_along(watch):
-    with pytest.raises(UndoError), transaction.atomic():
-        with transaction.atomic():
-            record.enqueue(key="released")
-        raise UndoError
+    with rolled_back(), transaction.atomic():
+        record.enqueue(key="released")
     watch.looks_again()
     assert watch.started() == set()
 
@@ -145,7 +152,7 @@ urlpatterns = [path("<str:ending>", view)]
 @pytest.mark.parametrize("ending", ["success", "error"])
 def test_with_atomic_requests_the_response_decides(watch, monkeypatch, settings, ending):
     settings.ROOT_URLCONF, settings.ALLOWED_HOSTS = __name__, ["*"]
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)  # noqa: FBT003
     current.append(watch)
     Client(raise_request_exception=False).get(f"/{ending}")
     if ending == "success":

@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from django_pgjobs.models import Job, Worker
-from tests.app.probes import hold, record
 from tests.acceptance.test_sudden_death import no_back_off
+from tests.app.probes import hold, record
 from tests.processes import FAST
 from tests.waiting import eventually
 

@@ -63,16 +63,21 @@ class HandSession:
     def waits_for(self, other: HandSession, future: Future[Any]) -> bool:
         """Say whether the step behind `future` waits for `other`, or has ended."""
         wait([future], timeout=0.01)
-        return eventually(
-            lambda: (future.done() and "ended") or (_waits(self.pid, other.pid) and "waits")
-        ) == "waits"
+        return (
+            eventually(
+                lambda: (future.done() and "ended") or (_waits(self.pid, other.pid) and "waits")
+            )
+            == "waits"
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         # After a failed assertion a step may still wait for the other session.
-        _execute("select pg_terminate_backend(pid) from pg_stat_activity where pid = %s", (self.pid,))
+        _execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where pid = %s", (self.pid,)
+        )
         self.end()
         self._thread.shutdown()
 

@@ -22,6 +22,7 @@ from tests.concurrency.hand_session import (
 )
 
 ENDINGS = ("commits", "commits last", "rolls back", "dies", "commits before the other begins")
+ORDERS = list(product((READ_COMMITTED, REPEATABLE_READ), ENDINGS))
 OPENINGS = [
     pytest.param(state, first, id=f"{state}: {first}") for state in ROW for first in EXPECTED[state]
 ]
@@ -35,17 +36,18 @@ def test_two_writers_leave_what_one_after_the_other_leaves(sessions, state, firs
         for actor in ACTORS
         if actor in EXPECTED[state] or actor in EXPECTED[EXPECTED[state][first]]
     ]
-    for level, ending, second in product((READ_COMMITTED, REPEATABLE_READ), ENDINGS, later):
+    for order, second in product(ORDERS, later):
         case = prepare(state, compiled)
         audit.clear()
-        expected = expectation(level, ending, state, first, second)
-        found = play(sessions, case, level, ending, first, second)
-        assert found == expected, f"{level}: {first}, which {ending}, and {second}"
+        expected = expectation(order, state, first, second)
+        found = play(sessions, case, order, first, second)
+        assert found == expected, f"{first}, {second}: {order}"
         audit.assert_lawful()
 
 
-def expectation(level, ending, state, first, second):
+def expectation(order, state, first, second):
     """Say how many rows the two report (None: refused with 40001), and the state that they leave."""
+    level, ending = order
     between = EXPECTED[state][first]
     undone = ending in ("rolls back", "dies")
     if second not in SETTLES and not ending.endswith("begins"):
@@ -59,7 +61,8 @@ def expectation(level, ending, state, first, second):
     return 1, 0, between
 
 
-def play(sessions: tuple[HandSession, HandSession], case: Case, level, ending, first, second):
+def play(sessions: tuple[HandSession, HandSession], case: Case, order, first, second):
+    level, ending = order
     one, other = sessions
     one.begin(level)
     other.begin(level)
@@ -113,4 +116,3 @@ def left_state(case: Case) -> str:
     if status == "pending":
         return "delayed" if delayed else "pending"
     return f"old {status}" if old else status
-

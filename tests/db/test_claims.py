@@ -12,7 +12,7 @@ from django_pgjobs import enqueue, get_job
 from django_pgjobs.claims import Claimer, release, release_orphans
 from django_pgjobs.models import Job, Queue
 from django_pgjobs.sessions import Session
-from tests.db.rows import AGO, FUTURE, claim_of, claimed, execute, ids, make, row
+from tests.db.rows import AGO, FUTURE, claim_of, claimed, execute, ids, make, make_worker, row
 
 pytestmark = pytest.mark.django_db
 
@@ -144,15 +144,16 @@ def test_a_claim_tells_what_the_row_says():
     assert after["locked_at"] == after["attempted_at"]
 
 
+INDEXES = ["indexscan", "indexonlyscan", "bitmapscan"]
 # Nothing but loops, which run what is inside them for every row outside.
-NESTED_LOOPS = ["hashjoin", "mergejoin", "hashagg", "sort", "material", "memoize"]
+NESTED_LOOPS = ["hashjoin", "mergejoin", "hashagg", "sort", "material", "memoize", *INDEXES]
 
 
 @all_ways
 @pytest.mark.parametrize("limit", [1, 7, 30])
 @pytest.mark.parametrize(
     "planner",
-    [[], NESTED_LOOPS, ["indexscan", "bitmapscan"]],
+    [[], NESTED_LOOPS, INDEXES],
     ids=["free", "nested loops", "no index"],
 )
 @pytest.mark.django_db(transaction=True)
@@ -269,3 +270,12 @@ def test_a_row_held_under_an_older_token_is_an_orphan_too():
     claimed()
 
     assert release_orphans(execute, 7, [old]) == 1
+
+
+@all_ways
+def test_a_worker_whose_death_is_recorded_claims_nothing(served):
+    job = make()
+    make_worker(id=7, died_at=AGO)
+
+    assert claimed(**served) == []
+    assert ids(claimed(worker=8, **served)) == [job.id]

@@ -73,7 +73,7 @@ def test_a_claim_reads_little_more_than_what_it_takes(filled, claims, queues, li
 
     assert plan.written == limit
     assert plan.locked == limit
-    assert plan.indexes == {CLAIM_INDEX, JOB_KEY}
+    assert plan.indexes == {CLAIM_INDEX, JOB_KEY, WORKER_KEY}
     assert JOB not in plan.seq_scans
     # Two or three for each row, and the dead entries of the past where there are some. Walking the
     # future jobs of a higher priority would be more than a thousand.

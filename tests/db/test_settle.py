@@ -9,7 +9,7 @@ import pytest
 from django.db.models.functions import Now
 
 from django_pgjobs import failures, outcomes, reaper
-from django_pgjobs.claims import release
+from django_pgjobs.claims import release, release_orphans
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed
 from tests.db.rows import FUTURE, claim_of, claimed, execute, ids, make, make_worker, row
@@ -178,8 +178,8 @@ def test_a_failed_attempt_is_noted_and_the_next_one_waits_by_the_databases_clock
     }
 
 
-@pytest.mark.parametrize("delay", [0.0, 5.0])
-def test_a_retry_of_a_job_that_was_asked_to_stop_ends_cancelled(delay):
+@pytest.mark.parametrize("delay", [0.0, 5.0, None])
+def test_a_failure_of_a_job_that_was_asked_to_stop_ends_cancelled(delay):
     asked, other = make("running", cancel_requested_at=FUTURE), make("running")
 
     assert settle(failure(claim_of(asked), delay), failure(claim_of(other), delay)) == []
@@ -187,16 +187,37 @@ def test_a_retry_of_a_job_that_was_asked_to_stop_ends_cancelled(delay):
     assert row(asked)["status"] == "cancelled"
     assert row(asked)["last_error"] == "ValueError: boom"
     assert len(row(asked)["errors"]) == 1
-    assert row(other)["status"] == "pending"
+    assert row(other)["status"] == ("failed" if delay is None else "pending")
 
 
-@pytest.mark.parametrize(("outcome", "status"), [(Done, "done"), (failure, "failed")])
-def test_a_job_that_was_asked_to_stop_and_ended_keeps_its_own_outcome(outcome, status):
+def test_a_job_that_was_asked_to_stop_and_completed_is_done():
     job = make("running", cancel_requested_at=FUTURE)
 
-    settle(outcome(claim_of(job)))
+    settle(Done(claim_of(job)))
 
-    assert row(job)["status"] == status
+    assert row(job)["status"] == "done"
+
+
+@pytest.mark.parametrize("give_back", [release, release_orphans])
+def test_a_claim_that_is_given_back_after_a_cancel_is_cancelled_and_counts_nothing(give_back):
+    job = make("running", attempts=2, cancel_requested_at=FUTURE)
+    held = [claim_of(job)] if give_back is release else []
+
+    give_back(execute, 7, held)
+
+    assert row(job)["status"] == "cancelled"
+    assert row(job)["attempts"] == 1
+
+
+def test_two_claims_of_one_job_in_a_batch_settle_the_newer_one_only():
+    job = make("running", claims=4)
+    newer = claim_of(job)
+    older = newer._replace(claims=3)
+
+    stale = settle(failure(older, 5.0), failure(newer, 5.0))
+
+    assert [outcome.claim for outcome in stale] == [older]
+    assert row(job)["status"] == "pending"
 
 
 def test_the_latest_25_errors_are_kept():

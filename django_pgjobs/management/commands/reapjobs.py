@@ -97,7 +97,7 @@ class Command(BaseCommand):
             counts = reaper.run(execute, **choice)
             total = Counts(*map(sum, zip(total, counts, strict=True)))
             more = counts.more
-        if any(total) or options["verbosity"] > 1 or not options["interval"]:
+        if options["verbosity"] and (any(total) or not options["interval"]):
             self._tell("Recorded", "reaped", "pruned", total)
 
     def _tell(self, recorded: str, reaped: str, pruned: str, counts: Counts) -> None:
