@@ -78,12 +78,20 @@ def fence_without_claims() -> None:
     _replace("COMPLETE", "j.claims = %(claims)s", "%(claims)s > 0")
 
 
-def claim_not_materialized() -> None:
-    """Join the locking select, instead of running it once."""
-    _replace_in_claim(
-        ("due as materialized", "due as not materialized"),
-        ("id = any(array(select id from due))", "id in (select id from due)"),
-    )
+def claim_in_a_join() -> None:
+    """Say `id in (locking select)`, which a join may run again and again."""
+    statements = _statements()
+    claim: Callable[..., str] = statements.claim
+
+    def broken(*arguments: str) -> str:
+        before, _, rest = claim(*arguments).partition(",\ndue as materialized (")
+        select, found, update = rest.partition("\n)\nupdate")
+        assert found, "adapt the fault to the claim"
+        return f"{before}\nupdate" + update.replace(
+            "= any(array(select id from due))", f"in ({select})"
+        )
+
+    statements.claim = broken
 
 
 def claim_waits() -> None:
@@ -150,7 +158,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     for fault in (
         no_fence,
         fence_without_claims,
-        claim_not_materialized,
+        claim_in_a_join,
         claim_waits,
         claim_counts_no_attempt,
         release_keeps_attempt,
