@@ -1,51 +1,73 @@
 """A worker's lease on what it claimed: registered once, renewed by heartbeats, ended by a fact.
 
-Invariant: a lease ends when `died_at` is written, by whoever sees that the heartbeats stopped. A
-worker that cannot be sure of its lease starts nothing, and one that is dead never lives again.
+Invariant: a lease ends when `died_at` is written, by whoever sees that the heartbeats stopped or that
+the process did. A worker that cannot be sure of its lease starts nothing, and one that is dead never
+lives again.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django_pgjobs import conf, statements
-from django_pgjobs.exceptions import WorkerDead
+from django_pgjobs.board import Board
 from django_pgjobs.sessions import Execute
 
 
+@dataclass(frozen=True)
 class Lease:
-    """The row of this worker in the table of workers, and how fresh it is."""
+    """One worker's row in the table of workers, and the board that says how fresh it is."""
 
-    def __init__(self, execute: Execute, *, queues: Sequence[str] | None, threads: int) -> None:
-        """Register this start of a worker process; raise what the database raises."""
-        self._acknowledged = time.monotonic()
-        host, pid = socket.gethostname()[:255], os.getpid()
+    worker: int
+    name: str
+    board: Board
+
+    @classmethod
+    def register(
+        cls,
+        execute: Execute,
+        board: Board,
+        *,
+        pid: int,
+        queues: Sequence[str] | None,
+        threads: int,
+    ) -> Lease:
+        """Register one start of a worker process; raise what the database raises."""
+        sent = time.monotonic()
+        host = socket.gethostname()[:255]
         params = {"host": host, "pid": pid, "queues": json.dumps(queues), "threads": threads}
-        [(self.worker,)] = execute(statements.REGISTER, params)
-        self.name = f"{host}:{pid} #{self.worker}"
+        [(worker,)] = execute(statements.REGISTER, params)
+        board.acknowledge(sent)
+        return cls(worker, f"{host}:{pid} #{worker}", board)
 
     @property
     def safe(self) -> bool:
         """Whether a job may start now: nobody can have taken this lease for lost yet."""
         settings = conf.get()
-        return time.monotonic() - self._acknowledged < settings.lease - settings.heartbeat
+        return time.monotonic() - self.board.acknowledged < settings.lease - settings.heartbeat
 
-    def beat(self, execute: Execute, *, stopping: bool) -> None:
-        """Renew the lease.
+    def end(self, execute: Execute, death: str) -> None:
+        """Record the death of this worker, and which jobs it had started: only those count an attempt.
 
-        Raises:
-            WorkerDead: the death of this worker is recorded.
-
+        What it still holds is lost at once, for the reaper to take.
         """
-        sent = time.monotonic()  # before the database's clock is read, so never too optimistic
-        if not execute(statements.HEARTBEAT, {"worker": self.worker, "stopping": stopping}):
-            raise WorkerDead(f"The worker {self.name} was taken for dead and must stop.")
-        self._acknowledged = sent
+        started = json.dumps(self.board.started)
+        execute(statements.END_LEASE, {"worker": self.worker, "death": death, "started": started})
 
-    def sign_off(self, execute: Execute, death: str) -> None:
-        """End the lease: what this worker still holds, if anything, is lost at once."""
-        execute(statements.SIGN_OFF, {"worker": self.worker, "death": death})
+
+def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> list[Lease]:
+    """Renew the leases of living workers in one update; return those whose death is recorded."""
+    sent = time.monotonic()  # before the database's clock is read, so never too optimistic
+    workers = [lease.worker for lease in leases]
+    living = {
+        worker
+        for (worker,) in execute(statements.HEARTBEAT, {"workers": workers, "stopping": stopping})
+    }
+    for lease in leases:
+        if lease.worker in living:
+            lease.board.acknowledge(sent)
+    return [lease for lease in leases if lease.worker not in living]

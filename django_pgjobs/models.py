@@ -226,6 +226,11 @@ class Worker(models.Model):
     stopping_at = models.DateTimeField(_("stopping since"), null=True)
     died_at = models.DateTimeField(_("died at"), null=True)
     death = models.CharField(_("reason of its death"), max_length=200, db_default="")
+    started = models.JSONField(
+        _("jobs started"),
+        null=True,
+        help_text=_("Ids of the jobs that it had started and not settled. Null: not known."),
+    )
 
     class Meta:
         verbose_name = _("worker")

@@ -202,7 +202,7 @@ RELEASE_ORPHANS = f"with {_give_back(_ORPHANS)} select id from done"
 
 # ---------------------------------------------------------------------------------------- workers
 
-# Run by leases.Lease, on its own connection. Raw like its neighbours, one row by primary key each.
+# Run by leases, on a connection of their own. Raw like their neighbours, rows by primary key.
 REGISTER = f"""
 insert into {WORKER} (host, pid, queues, threads) values (%(host)s, %(pid)s, %(queues)s::jsonb,
 %(threads)s) returning id
@@ -210,10 +210,11 @@ insert into {WORKER} (host, pid, queues, threads) values (%(host)s, %(pid)s, %(q
 HEARTBEAT = f"""
 update {WORKER} set heartbeat_at = {NOW}, stopping_at = case when %(stopping)s
 then coalesce(stopping_at, {NOW}) end
-where id = %(worker)s and died_at is null returning id
+where id = any(%(workers)s::bigint[]) and died_at is null returning id
 """
-SIGN_OFF = f"""
-update {WORKER} set died_at = {NOW}, death = %(death)s where id = %(worker)s and died_at is null
+END_LEASE = f"""
+update {WORKER} set died_at = {NOW}, death = %(death)s, started = %(started)s::jsonb
+where id = %(worker)s and died_at is null
 """
 
 # ------------------------------------------------------------------------------------------- reap
@@ -252,21 +253,27 @@ REAP = f"""
 with lost as materialized (
     select j.id, coalesce(w.host || ':' || w.pid || ' #' || w.id, '#' || j.locked_by) as worker,
         'The worker was lost: ' || coalesce(nullif(w.death, ''), 'it is not registered')
-        || '.' as message
+        || '.' as message,
+        w.started is null or w.started @> to_jsonb(j.id) as started
     {_lost("w.died_at is not null")}
     limit %(limit)s for update of j skip locked
+),
+released as (
+    update {JOB} j set {MOVES["release"].assignments}
+    from lost where j.id = lost.id and not lost.started and j.cancel_requested_at is null
+    returning j.id, j.kind, j.status, j.attempts
 ),
 retried as (
     update {JOB} j set {MOVES["reap"].assignments}, {_NOTE_LOSS}, run_at = {NOW} + make_interval(
         secs => least(power(2, least(17, greatest(1, j.attempts - j.attempts_before))), 86400 / 1.1)
                 * (0.9 + random() * 0.2))
-    from lost where j.id = lost.id
+    from lost where j.id = lost.id and lost.started
         and j.attempts < j.max_attempts and j.cancel_requested_at is null
     returning j.id, j.kind, j.status, j.attempts
 ),
 failed as (
     update {JOB} j set {MOVES["reap_to_failed"].assignments}, {_NOTE_LOSS}
-    from lost where j.id = lost.id
+    from lost where j.id = lost.id and lost.started
         and j.attempts >= j.max_attempts and j.cancel_requested_at is null
     returning j.id, j.kind, j.status, j.attempts
 ),
@@ -275,7 +282,8 @@ cancelled as (
     from lost where j.id = lost.id and j.cancel_requested_at is not null
     returning j.id, j.kind, j.status, j.attempts
 )
-select * from retried union all select * from failed union all select * from cancelled
+select * from released union all select * from retried
+union all select * from failed union all select * from cancelled
 """
 
 # Run by reaper.preview(): what run() would do.

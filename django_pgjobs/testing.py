@@ -6,10 +6,13 @@ threads and the connection differ, so what passes here is what a worker does.
 
 from __future__ import annotations
 
+import os
+
 from django.db import connections, router, transaction
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs import execution, outcomes
+from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer
 from django_pgjobs.leases import Lease
 from django_pgjobs.models import Job
@@ -25,14 +28,14 @@ def drain() -> int:
     """
     alias = router.db_for_write(Job)
     execute = execute_on_django(alias)
-    lease = Lease(execute, queues=None, threads=1)
+    lease = Lease.register(execute, Board.create(1), pid=os.getpid(), queues=None, threads=1)
     claimer = Claimer(alias, lease.worker)
     attempts = 0
     while claims := claimer.claim(execute, 1):
         outcome = _run(claims[0], lease.name, alias)
         outcomes.settle(execute, lease.worker, [outcome])
         attempts += 1
-    lease.sign_off(execute, "drained")
+    lease.end(execute, "drained")
     return attempts
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentTypeError
+from collections.abc import Callable
 
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.options import check_queue
@@ -28,11 +29,15 @@ def seconds_or_none(text: str) -> float:
     return value
 
 
-def threads(text: str) -> int:
-    """Read a number of threads."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1_000:  # noqa: PLR2004
-        raise ArgumentTypeError(f"must be a whole number from 1 to 1000, got {text!r}")
-    return int(text)
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers in a range."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+            raise ArgumentTypeError(f"must be a whole number from {least} to {most}, got {text!r}")
+        return int(text)
+
+    return read
 
 
 def queues(text: str) -> list[str]:

@@ -13,18 +13,23 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at each SIGTERM and SIGINT. In another thread than the main one, do nothing.
+def on_signals(stop: Callable[[], None], look: Callable[[], None] | None = None) -> Iterator[None]:
+    """Call `stop` at each SIGTERM and SIGINT, `look` when a child process has ended.
 
-    `stop` runs between two bytecodes of the main thread, so it must not take a lock.
+    In another thread than the main one, do nothing. Both run between two bytecodes of the main
+    thread, so they must not take a lock.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
+    calls = {signal.SIGTERM: stop, signal.SIGINT: stop}
+    if look is not None:
+        calls[signal.SIGCHLD] = look
+    before = {number: signal.getsignal(number) for number in calls}
+    for number in calls:
+        signal.signal(number, lambda received, _frame: calls[signal.Signals(received)]())
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)

@@ -312,6 +312,14 @@ class Migration(migrations.Migration):
                         db_default="", max_length=200, verbose_name="reason of its death"
                     ),
                 ),
+                (
+                    "started",
+                    models.JSONField(
+                        help_text="Ids of the jobs that it had started and not settled. Null: not known.",
+                        null=True,
+                        verbose_name="jobs started",
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "worker",

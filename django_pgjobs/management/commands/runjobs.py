@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser
 from typing import Any
@@ -11,11 +12,13 @@ from django.db import router
 from psycopg import errors
 
 from django_pgjobs import conf
+from django_pgjobs.launch import run_alone, run_child
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
 from django_pgjobs.models import Job
 from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction
-from django_pgjobs.worker import Worker, WorkerOptions
+from django_pgjobs.supervisor import CHILD, Supervisor
+from django_pgjobs.worker import WorkerOptions
 
 
 class Command(BaseCommand):
@@ -41,7 +44,28 @@ class Command(BaseCommand):
             help="serve every queue but these",
         )
         parser.add_argument(
-            "--threads", type=arguments.threads, default=8, help="jobs at a time (default 8)"
+            "--threads",
+            type=arguments.whole(1, 1_000),
+            default=8,
+            help="jobs at a time in each process (default 8)",
+        )
+        parser.add_argument(
+            "--processes",
+            type=arguments.whole(0, 256),
+            default=1,
+            help="worker processes, with a supervisor over them; 0: work in this process (default 1)",
+        )
+        parser.add_argument(
+            "--max-jobs",
+            type=arguments.whole(1, 10**9),
+            metavar="N",
+            help="replace a process after so many jobs; with --processes 0, exit",
+        )
+        parser.add_argument(
+            "--max-rss",
+            type=arguments.whole(1, 10**7),
+            metavar="MB",
+            help="replace a process that uses more memory than this",
         )
         parser.add_argument("--drain", action="store_true", help="exit when no job is due any more")
         parser.add_argument(
@@ -70,26 +94,40 @@ class Command(BaseCommand):
                 "runjobs sees committed jobs only, and a transaction is open here. In a test use "
                 "django_pgjobs.testing.drain(), or a TransactionTestCase."
             )
-        worker = Worker(
-            WorkerOptions(
-                database=database,
-                queues=options["queues"],
-                exclude=options["exclude"],
-                threads=options["threads"],
-                poll=options["poll"],
-                shutdown_timeout=options["shutdown_timeout"],
-                drain=options["drain"],
-            )
+        chosen = WorkerOptions(
+            database=database,
+            queues=options["queues"],
+            exclude=options["exclude"],
+            threads=options["threads"],
+            poll=options["poll"],
+            shutdown_timeout=options["shutdown_timeout"],
+            drain=options["drain"],
+            max_jobs=options["max_jobs"],
+            max_rss=options["max_rss"] and options["max_rss"] << 20,
         )
-        if options["verbosity"]:
-            served = ", ".join(options["queues"] or ["every queue"])
-            self.stderr.write(f"Running jobs of {served} in {options['threads']} threads.")
         try:
-            with on_signals(worker.stop):
-                status = worker.run()
+            status = self._run(chosen, options)
         except CONNECTION_ERRORS as error:
             raise CommandError(f"The database {database!r} cannot be reached: {error}") from error
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
             raise CommandError(f"Run manage.py migrate first: {error}") from error
         if status:
             sys.exit(status)
+
+    def _run(self, chosen: WorkerOptions, options: dict[str, Any]) -> int:
+        if descriptors := os.environ.get(CHILD):
+            return run_child(chosen, descriptors)
+        processes = options["processes"] if vars(self).get("_called_from_command_line") else 0
+        if options["verbosity"]:
+            served = ", ".join(chosen.queues or ["every queue"])
+            where = (
+                f"{processes} processes with {chosen.threads} threads"
+                if processes
+                else "this process"
+            )
+            self.stderr.write(f"Running jobs of {served} in {where}.")
+        if not processes:
+            return run_alone(chosen, on_signals)
+        supervisor = Supervisor(chosen, processes)
+        with on_signals(supervisor.stop, supervisor.wake):
+            return supervisor.run()
