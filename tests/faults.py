@@ -67,7 +67,11 @@ def no_fence() -> None:
     """Settle and release whatever has the job's id."""
     for name in FENCED:
         text = getattr(_statements(), name)
-        setattr(_statements(), name, text.replace("case when", "true or case when"))
+        setattr(
+            _statements(),
+            name,
+            text.replace("case when j.locked_by", "true or case when j.locked_by"),
+        )
         if getattr(_statements(), name) == text:
             msg = f"statements.{name} must have a fence, got {text}. Adapt the fault."
             raise AssertionError(msg)
@@ -87,7 +91,7 @@ def claim_in_a_join() -> None:
         before, _, rest = claim(*arguments).partition(",\ndue as materialized (")
         select, found, update = rest.partition("\n)\nupdate")
         assert found, "adapt the fault to the claim"
-        return f"{before}\nupdate" + update.replace(
+        return f"{before}\nupdate" + update.replace(  # noqa: S608
             "= any(array(select id from due))", f"in ({select})"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
@@ -11,13 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from django_pgjobs.models import Worker
+from django_pgjobs.models import Job, Worker
 from tests import ledger
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 FAST = {"LEASE": 2, "HEARTBEAT": 0.5, "POLL": 0.1}  # seconds: a death shows quickly
 CALM = {"LEASE": 20, "HEARTBEAT": 2, "POLL": 0.1}  # nobody dies of a slow machine
+
+
+def no_back_off() -> None:
+    """Make what waits for its next attempt due now: tests move rows, not the clock."""
+    Job.objects.delayed().reschedule(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
 
 
 class Process:

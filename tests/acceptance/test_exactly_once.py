@@ -40,6 +40,19 @@ def test_four_workers_with_eight_threads_start_each_of_20000_jobs_once(processes
     assert [process.stop() for process in (*workers, reaper)] == [0] * 5
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_the_default_isolation_level_makes_no_difference(processes, audited, level):
+    options = f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
+    workers = [processes.worker("--threads", "4", PGOPTIONS=options) for _ in range(2)]
+    assert all(process.worker for process in workers)
+    record.enqueue_many({"key": str(n)} for n in range(1_000))
+    eventually(lambda: all_done(1_000), within=30)
+    assert len(set(starts(processes))) == len(starts(processes)) == 1_000
+    assert not Job.objects.exclude(attempts=1).exists()
+    assert [process.stop() for process in workers] == [0, 0]
+    assert not [line for process in workers for line in process.output.splitlines()[1:]]
+
+
 def test_all_threads_of_one_worker_take_different_jobs(processes, audited):
     worker = processes.worker("--threads", "8", "--poll", "0.05")
     assert worker.worker

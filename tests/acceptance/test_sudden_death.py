@@ -14,17 +14,11 @@ from django.db import connection
 from django_pgjobs.models import Job, Worker
 from tests import audit
 from tests.app.probes import hold, leave, record
-from tests.concurrency.actors import PAST
-from tests.processes import FAST
+from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("audited")
 TOLD = {**FAST, "MAX_ATTEMPTS": 50}
-
-
-def no_back_off() -> None:
-    """Make what waits for its next attempt due now: tests move rows, not the clock."""
-    Job.objects.delayed().reschedule(PAST)
 
 
 def settled() -> bool:
@@ -123,7 +117,7 @@ def test_a_job_that_kills_its_worker_does_so_as_often_as_it_may_start(processes,
     record.using(max_attempts=4).enqueue_many({"key": f"good-{n}"} for n in range(100))
     reaper = processes.reaper("--interval", "0.2", pgjobs=FAST)
     deaths = 0
-    while deaths < 10:
+    while deaths < 4:
         no_back_off()
         worker = processes.worker("--threads", "2", pgjobs=FAST)
         eventually(lambda worker=worker: not worker.alive or settled(), within=30)

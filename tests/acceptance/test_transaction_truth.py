@@ -7,11 +7,12 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 
+from django_pgjobs.exceptions import InvalidPayload
 from django_pgjobs.models import Job
 from tests.app.probes import record
 from tests.concurrency.hand_session import HandSession
@@ -129,6 +130,34 @@ def test_an_outer_rollback_takes_released_savepoints_along(watch):
         record.enqueue(key="released")
     watch.looks_again()
     assert watch.started() == set()
+
+
+@pytest.fixture
+def inserts_refused(transactional_db) -> Iterator[None]:
+    table, name = "django_pgjobs_job", "refused_by_the_test"
+    with connection.cursor() as cursor:
+        cursor.execute(f"alter table {table} add constraint {name} check (kind <> 'record')")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute(f"alter table {table} drop constraint {name}")
+
+
+def order_and_enqueue(key: str) -> None:
+    with transaction.atomic():
+        Group.objects.create(name="order")
+        record.enqueue(key=key)
+
+
+def test_an_enqueue_that_the_database_refuses_takes_the_business_row_along(inserts_refused):
+    with pytest.raises(IntegrityError):
+        order_and_enqueue("x")
+    assert (Group.objects.count(), Job.objects.count()) == (0, 0)
+
+
+def test_an_enqueue_that_is_refused_before_takes_the_business_row_along(transactional_db):
+    with pytest.raises(InvalidPayload):
+        order_and_enqueue("x" * 200_000)
+    assert (Group.objects.count(), Job.objects.count()) == (0, 0)
 
 
 current: list[Watch] = []  # the view has no other way to the test's fixtures

@@ -8,9 +8,8 @@ import pytest
 from django.utils import timezone
 
 from django_pgjobs.models import Job, Worker
-from tests.acceptance.test_sudden_death import no_back_off
 from tests.app.probes import hold, record
-from tests.processes import FAST
+from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("audited")

@@ -12,7 +12,7 @@ from django_pgjobs import failures, outcomes, reaper
 from django_pgjobs.claims import release, release_orphans
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed
-from tests.db.rows import FUTURE, claim_of, claimed, execute, ids, make, make_worker, row
+from tests.db.rows import FUTURE, claim_of, claimed, execute, make, make_worker, row
 
 pytestmark = pytest.mark.django_db
 
@@ -273,34 +273,3 @@ def test_the_row_stays_below_1_mb_after_25_huge_failures(kind):
     )
     assert count == 25
     assert 10_000 < size < 1_000_000
-
-
-def unstorable(claim):
-    return Done(claim, '"\\u0000"')  # encoded past the replacement of NUL, for once
-
-
-@pytest.mark.parametrize("place", [0, 3, 6])
-@pytest.mark.django_db(transaction=True)
-def test_an_outcome_that_the_server_refuses_fails_that_job_alone(place, session):
-    jobs = [make("running") for _ in range(7)]
-    given = [Done(claim_of(job), "1") for job in jobs]
-    given[place] = unstorable(claim_of(jobs[place]))
-
-    stale = outcomes.settle(session.execute, 7, given)
-
-    assert stale == []
-    [failed] = Job.objects.failed()
-    assert failed.id == jobs[place].id
-    assert "\\u0000" in failed.last_error
-    assert failed.errors[0]["attempt"] == 1
-    assert ids(Job.objects.done().filter(result=1)) == [j.id for j in jobs if j.id != failed.id]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_outcome_that_the_server_refuses_is_fenced_too(session):
-    job = make("running", locked_by=8)
-
-    [stale] = outcomes.settle(session.execute, 7, [unstorable(claim_of(job))])
-
-    assert stale.claim.id == job.id
-    assert row(job)["status"] == "running"

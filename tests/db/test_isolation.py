@@ -1,0 +1,97 @@
+"""A project may choose any isolation level: the worker's own statements run at READ COMMITTED."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+from psycopg import IsolationLevel
+
+from django_pgjobs import enqueue, outcomes
+from django_pgjobs.claims import Claimer
+from django_pgjobs.models import Job
+from django_pgjobs.outcomes import Done
+from django_pgjobs.sessions import Session
+from django_pgjobs.testing import drain
+from tests.db.rows import row
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WORKERS, JOBS = 4, 400
+CHOICES = {
+    "Django's option, repeatable read": {"isolation_level": IsolationLevel.REPEATABLE_READ},
+    "Django's option, serializable": {"isolation_level": IsolationLevel.SERIALIZABLE},
+    "the server's, repeatable read": {
+        "options": "-c default_transaction_isolation=repeatable\\ read"
+    },
+    "the server's, serializable": {"options": "-c default_transaction_isolation=serializable"},
+}
+
+
+@pytest.fixture(params=CHOICES.values(), ids=CHOICES, autouse=True)
+def chosen(request, monkeypatch):
+    connection.close()
+    options = {**connection.settings_dict["OPTIONS"], **request.param}
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    yield
+    connection.close()
+
+
+def level():
+    with connection.cursor() as cursor:
+        cursor.execute("show transaction_isolation")
+        return cursor.fetchone()[0]
+
+
+def test_the_callers_transaction_has_the_level_of_the_project_and_the_session_its_own(session):
+    with transaction.atomic():
+        assert level() != "read committed"
+
+    assert session.execute("show transaction_isolation", {}) == [("read committed",)]
+    assert session.execute("show transaction_isolation", {}) == [("read committed",)]
+
+
+def test_workers_claim_and_settle_side_by_side_without_a_serialization_failure():
+    Job.objects.bulk_create(Job(kind="noop") for _ in range(JOBS))
+    start, failures = threading.Barrier(WORKERS), []
+    claimers = [Claimer("default", worker) for worker in range(WORKERS)]
+
+    def work(worker):
+        session = Session("default")
+
+        def execute_once(sql, params):
+            return session._execute(sql, params)  # without the second try
+
+        start.wait(timeout=30)
+        try:
+            while claims := claimers[worker].claim(execute_once, 7):
+                outcomes.settle(execute_once, worker, map(Done, claims))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the test names it
+            failures.append(error)
+        finally:
+            session.close()
+
+    threads = [threading.Thread(target=work, args=[worker]) for worker in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+
+    assert failures == []
+    assert Job.objects.done().filter(claims=1).count() == JOBS
+
+
+def test_a_job_is_enqueued_in_the_callers_transaction_and_drained():
+    with transaction.atomic():
+        enqueued = enqueue("add", a=1)
+
+    assert drain() == 1
+    assert row(enqueued)["result"] == 1
+
+
+def test_the_verbs_work():
+    Job.objects.bulk_create(Job(kind="noop") for _ in range(3))
+
+    assert Job.objects.cancel() == 3
+    assert Job.objects.retry() == 3
