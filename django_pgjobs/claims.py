@@ -6,16 +6,23 @@ Invariant: a claim is one statement, so a job is either pending for all or runni
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from django_pgjobs import statements
 from django_pgjobs.models import Job
-from django_pgjobs.sessions import Execute
+from django_pgjobs.sessions import Execute, Rows
+
+SURVEY = 1.0  # seconds between full claims while there is more due than is claimed
+MOST_LANES = 500  # marks kept; more are found anew
+
+Lane = tuple[str, int]  # queue and priority
 
 
 class Claim(NamedTuple):
@@ -36,7 +43,12 @@ class Claim(NamedTuple):
 
 
 class Claimer:
-    """Claims for one worker, from the queues that it serves."""
+    """Claims for one worker, from the queues that it serves.
+
+    A full claim finds the lanes with due work and sees everything; it also sets a mark in each lane,
+    from which the hot claims after it start. Marks only postpone: a job that appears behind one, by a
+    late commit or a retry, waits for the next full claim.
+    """
 
     def __init__(
         self,
@@ -45,16 +57,76 @@ class Claimer:
         queues: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
     ) -> None:
-        """Compile the statement. `queues` None serves every queue that is not in `exclude`."""
+        """Compile the statements. `queues` None serves every queue that is not in `exclude`."""
         served = statements.ALL_QUEUES if queues is None else statements.NAMED_QUEUES
-        self._sql = statements.claim(served, _oldest(alias))
+        oldest = _oldest(alias)
+        self._full = statements.full_claim(served, oldest)
+        self._hot = statements.hot_claim(oldest)
         self._params = {"worker": worker, "queues": list(queues or ()), "exclude": list(exclude)}
+        self._marks: dict[Lane, tuple[str, int]] = {}
+        self._next_full = 0.0  # by the monotonic clock
+        self.exhausted = (
+            False  # whether the last claim found all that was due, and it was less than asked for
+        )
+
+    @property
+    def seconds_to_full(self) -> float:
+        """How long until a full claim is due: until then, nothing found may mean not looked at."""
+        return max(0.0, self._next_full - time.monotonic())
 
     def claim(self, execute: Execute, limit: int) -> list[Claim]:
         """Claim up to `limit` due jobs and return them in order: priority, run_at, id."""
-        rows = execute(self._sql, {**self._params, "limit": limit})
-        rows.sort(key=lambda row: (-row[7], row[8], row[0]))
-        return [Claim(*row[:7]) for row in rows]
+        return self.settle_and_claim(execute, (), limit)[0]
+
+    def settle_and_claim(
+        self, execute: Execute, done: Sequence[Claim], limit: int
+    ) -> tuple[list[Claim], list[Claim]]:
+        """Complete `done`, which have one number of claims, and claim, in one round trip.
+
+        Returns the new claims in order, and those of `done` that were stale.
+        """
+        began = time.monotonic()
+        full = began >= self._next_full or not self._marks
+        params = {
+            **self._params,
+            "limit": limit,
+            "ids": [claim.id for claim in done],
+            "claims": done[0].claims if done else 0,
+        }
+        if not full:
+            params |= self._lanes()
+        rows = execute(self._full if full else self._hot, params)
+        settled = set(rows[0][0] or ())
+        claimed = self._note(rows[1:], full=full)
+        if full:
+            # The more a full claim costs, as under an old snapshot, the rarer it is; and while there
+            # is more than can be claimed, what appears behind the marks has no claim to be first.
+            cost = time.monotonic() - began
+            self._next_full = began + max(SURVEY if len(claimed) == limit else 0.0, 10 * cost)
+        self.exhausted = full and len(claimed) < limit
+        return claimed, [claim for claim in done if claim.id not in settled]
+
+    def _note(self, rows: Rows, *, full: bool) -> list[Claim]:
+        """Read the answer: claims in order, and after a full claim the head of each lane."""
+        if full and len(self._marks) > MOST_LANES:
+            self._marks.clear()
+        heads = [row for row in rows if row[2] is None]
+        self._marks.update(((row[8], row[9]), (row[10], row[1])) for row in heads)
+        claimed = []
+        for row in rows:
+            if row[2] is not None:
+                claimed.append(Claim(*row[1:8]))
+                self._marks[row[8], row[9]] = (row[10], row[1])  # in order, so the last one stays
+        return claimed
+
+    def _lanes(self) -> dict[str, list[Any]]:
+        marks = self._marks.items()
+        return {
+            "lane_queues": [queue for (queue, _), _ in marks],
+            "lane_priorities": [priority for (_, priority), _ in marks],
+            "lane_times": [run_at for _, (run_at, _) in marks],
+            "lane_ids": [job for _, (_, job) in marks],
+        }
 
 
 def release(execute: Execute, worker: int, unstarted: Sequence[Claim]) -> list[Claim]:
@@ -85,6 +157,9 @@ def _held(worker: int, claims: Iterable[Claim]) -> dict[str, object]:
     }
 
 
+_FROM_MARK = f"({statements.JOB}.run_at, {statements.JOB}.id) >= (lane.run_at, lane.id)"
+
+
 def _oldest(alias: str) -> str:
     """Compile the locking SELECT over one lane with the ORM, once for a worker's life.
 
@@ -99,6 +174,7 @@ def _oldest(alias: str) -> str:
             priority=RawSQL("lane.priority", ()),
             run_at__lte=Now(),
         )
+        .filter(RawSQL(_FROM_MARK, (), output_field=BooleanField()))
         .order_by("run_at", "id")
         .select_for_update(skip_locked=True)
         .values("id")

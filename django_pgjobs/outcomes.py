@@ -72,14 +72,28 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> list[O
         *_write(execute, worker, statements.FAIL, given_up),
     ]
     stale += _write(execute, worker, statements.CANCEL, cancelled)
-    for outcome in stale:
+    report(worker, [outcome.claim for outcome in stale])
+    return stale
+
+
+def split(outcomes: Sequence[Outcome]) -> tuple[list[Done], list[Outcome]]:
+    """Tell those apart that a claim can settle with it: no result, and one number of claims."""
+    plain = [o for o in outcomes if isinstance(o, Done) and o.result is None]
+    claims = plain[0].claim.claims if plain else 0
+    together = [done for done in plain if done.claim.claims == claims]
+    chosen = set(map(id, together))
+    return together, [outcome for outcome in outcomes if id(outcome) not in chosen]
+
+
+def report(worker: int, stale: Iterable[Claim]) -> None:
+    """Log that the outcomes of these claims were dropped."""
+    for claim in stale:
         logger.warning(
             "The lease of job %s (%s) was lost: its outcome is dropped.",
-            outcome.claim.id,
-            outcome.claim.kind,
-            extra={"job_id": outcome.claim.id, "kind": outcome.claim.kind, "worker_id": worker},
+            claim.id,
+            claim.kind,
+            extra={"job_id": claim.id, "kind": claim.kind, "worker_id": worker},
         )
-    return stale
 
 
 def _complete(execute: Execute, worker: int, claims: int, group: list[Done]) -> list[Outcome]:

@@ -71,41 +71,6 @@ served(name) as (select name from queues where name is not null and {_NOT_PAUSED
 _LIVING = f"not exists (select from {WORKER} where id = %(worker)s and died_at is not null)"
 
 
-def claim(queues: str, oldest: str) -> str:
-    """Return the claim statement, from one of the two lists of queues and the locking SELECT.
-
-    Run by claims.Claimer. Raw: a recursive loose index scan and a LATERAL join. `oldest` is the
-    ORM's select_for_update(skip_locked=True) over one lane, in order. A lane is a (queue, priority)
-    with a pending job; its head, the first one, costs one probe of the claim index, so lanes whose
-    jobs are all in the future cost nothing more. Each part is materialized: a nested loop that ran
-    it twice would lock a second batch. The LIMIT stands outside the locking SELECT with no ORDER BY
-    of its own, so rows are locked one by one until there are enough. Index: pgjobs_job_claim.
-    """
-    head = "order by priority desc, run_at, id limit 1"
-    return f"""
-with recursive {queues},
-head(queue, priority, run_at, id) as (
-    select first.* from served cross join lateral (
-        select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = served.name {head}) first
-  union all
-    select next.* from head cross join lateral (
-        select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = head.queue and priority < head.priority {head}) next
-),
-due as materialized (
-    select job.id
-    from (select queue, priority from head where run_at <= {NOW} and {_LIVING}
-          order by priority desc, run_at, id) lane
-    cross join lateral ({oldest} limit (select %(limit)s::int)) job
-    limit %(limit)s::int
-)
-update {JOB} set {MOVES["claim"].assignments}, locked_by = %(worker)s
-where id = any(array(select id from due))
-returning id, kind, payload, attempts, attempts_before, max_attempts, claims, priority, run_at
-"""
-
-
 # ----------------------------------------------------------------------------------------- settle
 
 # The fence: only the row's own claim may write. As a plain join condition it makes the planner
@@ -114,13 +79,87 @@ returning id, kind, payload, attempts, attempts_before, max_attempts, claims, pr
 # says that a locked row is a running one.
 _FENCE = "case when j.locked_by = %(worker)s then j.claims = {claims} else false end"
 
-# Run by outcomes.settle() for handlers that returned None, grouped by `claims`. Raw: the fence.
-# Index: the primary key, as for all that follow.
+# Run by outcomes.settle(), and inside the claim, for handlers that returned None, grouped by `claims`.
+# Raw: the fence. Index: the primary key, as for all that follow.
 COMPLETE = f"""
 update {JOB} j set {MOVES["complete"].assignments}
 where j.id = any(%(ids)s::bigint[]) and {_FENCE.format(claims="%(claims)s")}
 returning j.id, j.claims
 """
+
+
+def full_claim(queues: str, oldest: str) -> str:
+    """Return the claim that finds its lanes itself, from one of the two lists of queues.
+
+    A lane is a (queue, priority) with a pending job. Its head, the first one, costs one probe of the
+    claim index, so lanes whose jobs are all in the future cost nothing more.
+    """
+    head = "order by priority desc, run_at, id limit 1"
+    return f"""
+with recursive {queues},
+found(queue, priority, run_at, id) as (
+    select first.* from served cross join lateral (
+        select queue, priority, run_at, id from {JOB}
+        where status = 'pending' and queue = served.name {head}) first
+  union all
+    select next.* from found cross join lateral (
+        select queue, priority, run_at, id from {JOB}
+        where status = 'pending' and queue = found.queue and priority < found.priority {head}) next
+),
+lane as materialized (select * from found where run_at <= {NOW} and {_LIVING}),
+{_claim(oldest)}
+union all select null, id, null, null, null, null, null, null, queue, priority, run_at::text from lane
+"""
+
+
+def hot_claim(oldest: str) -> str:
+    """Return the claim that is given its lanes, each with the place from which to look.
+
+    Jobs before that place were claimed by this worker, or appeared behind it: they wait for the next
+    full claim. While an old snapshot keeps dead rows alive, a claim from the head would walk over
+    all that was ever finished in the lane; from the mark it does not.
+    """
+    return f"""
+with lane as materialized (
+    select * from unnest(%(lane_queues)s::text[], %(lane_priorities)s::smallint[],
+        %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[]) lane(queue, priority, run_at, id)
+    where {_LIVING}
+),
+{_claim(oldest)}"""
+
+
+def _claim(oldest: str) -> str:
+    """Return the part that both claims share: settle, then claim from `lane` in order.
+
+    Run by claims.Claimer. Raw: one round trip and one commit for both, and a LATERAL join. `oldest`
+    is the ORM's select_for_update(skip_locked=True) over one lane. `due` is materialized: a nested
+    loop that ran it twice would lock a second batch. Its LIMIT has no ORDER BY of its own, so rows
+    are locked one by one until there are enough. The answer reads `settled` first: a part that nobody
+    reads runs last, and could then wait for a lock while it holds those of the claim.
+    Indexes: pgjobs_job_claim, and the primary key.
+    """
+    return f"""due as materialized (
+    select job.id
+    from (select * from lane order by priority desc, run_at, id) lane
+    cross join lateral ({oldest} limit (select %(limit)s::int)) job
+    limit %(limit)s::int
+),
+settled as (
+    {COMPLETE}
+),
+claimed as (
+    update {JOB} set {MOVES["claim"].assignments}, locked_by = %(worker)s
+    where id = any(array(select id from due))
+    returning id, kind, payload, attempts, attempts_before, max_attempts, claims,
+        queue, priority, run_at
+)
+select (select array_agg(id) from settled), null::bigint, null::text, null::jsonb, null::int, null::int,
+    null::int, null::int, null::text, null::smallint, null::text
+union all
+(select null, id, kind, payload, attempts, attempts_before, max_attempts, claims,
+    queue, priority, run_at::text from claimed order by priority desc, run_at, id)
+"""
+
 
 _SETTLED = f"j.id = s.id and {_FENCE.format(claims='s.claims')}"
 

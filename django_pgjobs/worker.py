@@ -134,15 +134,16 @@ class Worker:
     def _round(self) -> bool:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
-        self._settle()
         self._give_back()
-        if not self.stopping:
-            self._claim()
-        if not self._held and (self.stopping or (self._options.drain and self._lease.safe)):
+        self._settle_and_claim()
+        if not self._held and (self.stopping or (self._options.drain and self._claimer.exhausted)):
             return False
         if time.monotonic() >= self._stop_by:
             return False
-        self._collect(self._options.poll)
+        pause = self._options.poll
+        if not self._claimer.exhausted:
+            pause = min(pause, self._claimer.seconds_to_full)
+        self._collect(pause)
         return True
 
     def _collect(self, seconds: float) -> None:
@@ -166,13 +167,29 @@ class Worker:
         if isinstance(news.outcome, Failed) and news.outcome.interrupts and not self.stopping:
             self.stop()
 
+    def _settle_and_claim(self) -> None:
+        """Settle what has ended and claim what can start, the bulk of both in one round trip."""
+        wanted = self._wanted()
+        if wanted <= 0:
+            self._settle()
+            return
+        done, self._unsettled = outcomes.split(self._unsettled)
+        try:
+            self._settle()
+        finally:
+            self._unsettled += done
+        execute = self._session.execute
+        claimed, stale = self._claimer.settle_and_claim(execute, [d.claim for d in done], wanted)
+        outcomes.report(self._lease.worker, stale)
+        self._forget(self._unsettled)
+        held = [Held(claim, self._lease.board.take()) for claim in claimed]
+        self._held.update((one.claim.id, one) for one in held)
+        self._handlers.submit(held)
+
     def _settle(self) -> None:
         if self._unsettled:
             outcomes.settle(self._session.execute, self._lease.worker, self._unsettled)
-            for outcome in self._unsettled:
-                self._forget(outcome.claim.id)
-            self._settled += len(self._unsettled)
-            self._unsettled = []
+            self._forget(self._unsettled)
 
     def _give_back(self) -> None:
         """Release what will not start here soon, and what is here without being known."""
@@ -190,7 +207,7 @@ class Worker:
             self._unstarted = [held for held in self._unstarted if held.claim in locked]
             for claim in unstarted:
                 if claim not in locked:
-                    self._forget(claim.id)
+                    self._drop(claim.id)
         if now >= self._next_check:
             self._check()
             self._next_check = now + conf.get().heartbeat
@@ -210,20 +227,18 @@ class Worker:
         self._lease.board.leave()
         self.stop()
 
-    def _claim(self) -> None:
-        """Fill up to the wanted depth."""
-        wanted = self._depth() - len(self._held)
+    def _wanted(self) -> int:
+        """How many jobs to claim now."""
+        if self.stopping or not self._lease.safe:
+            return 0
+        held = len(self._held) - len(self._unsettled)
+        wanted = self._depth() - held
         if self._options.max_jobs is not None:
             remaining = self._options.max_jobs - self._settled - len(self._held)
-            if remaining <= 0 and not self._held:
+            if remaining <= 0 and not held:
                 self._leave()
             wanted = min(wanted, remaining)
-        if wanted <= 0 or not self._lease.safe:
-            return
-        claimed = self._claimer.claim(self._session.execute, wanted)
-        held = [Held(claim, self._lease.board.take()) for claim in claimed]
-        self._held.update((one.claim.id, one) for one in held)
-        self._handlers.submit(held)
+        return wanted
 
     def _depth(self) -> int:
         """How many claims to hold: one for each thread, and short jobs ahead, by their pace."""
@@ -233,7 +248,13 @@ class Worker:
         ahead = AHEAD * threads / max(self._pace, 1e-6)
         return threads + int(min(ahead, MOST_AHEAD))
 
-    def _forget(self, job: int) -> None:
+    def _forget(self, settled: list[Outcome]) -> None:
+        for outcome in settled:
+            self._drop(outcome.claim.id)
+        self._settled += len(settled)
+        self._unsettled = []
+
+    def _drop(self, job: int) -> None:
         held = self._held.pop(job, None)
         if held is not None:
             self._lease.board.give_back(held.slot)
