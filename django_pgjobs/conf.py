@@ -26,6 +26,8 @@ class Settings:
     lease: float = 60.0
     heartbeat: float = 15.0
     poll: float = 1.0
+    notify: bool = True
+    listen_database: str | None = None
     shutdown_timeout: float = 30.0
     max_payload_bytes: int = 100_000
     keep_done: float | None = 7 * 86_400.0
@@ -66,6 +68,13 @@ def problems(given: object) -> Iterator[Problem]:
             )
     if not faulty:
         chosen = _build(given)
+        alias = chosen.listen_database
+        if alias is not None and alias not in settings.DATABASES:
+            yield Problem(
+                "pgjobs.E006",
+                f"PGJOBS['LISTEN_DATABASE'] must be an alias in DATABASES, got {alias!r}.",
+                "Name the alias of a direct connection to the server of the jobs, or remove it.",
+            )
         if chosen.lease <= 2 * chosen.heartbeat:
             yield Problem(
                 "pgjobs.E004",
@@ -113,6 +122,10 @@ def _expected(key: str, value: Any) -> str:
     if key in _COUNTS:
         fits = type(value) is int and 1 <= value <= _COUNTS[key]
         return "" if fits else f"a whole number from 1 to {_COUNTS[key]}"
+    if key == "NOTIFY":
+        return "" if isinstance(value, bool) else "True or False"
+    if key == "LISTEN_DATABASE":
+        return "" if value is None or isinstance(value, str) else "an alias in DATABASES, or None"
     keeps = key.startswith("KEEP_")
     if keeps and value is None:
         return ""

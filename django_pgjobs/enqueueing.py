@@ -1,7 +1,8 @@
 """Write pending jobs into the caller's transaction.
 
 Invariant: one INSERT on the caller's own connection and nothing else, so the jobs share the fate
-of whatever else that transaction does. Everything that can be refused was refused before.
+of whatever else that transaction does; the wake-up comes after the commit. Everything that can be
+refused was refused before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections, router, transaction
 
-from django_pgjobs import conf, statements
+from django_pgjobs import conf, notify, statements
 from django_pgjobs.exceptions import ForeignTransaction
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.models import Job
@@ -36,6 +37,8 @@ def insert(kind: str, payload: str, options: Options) -> Job:
     with connections[alias].cursor() as cursor:
         cursor.execute(statements.INSERT, {**row, "payload": payload})
         job_id, run_at, created_at = cursor.fetchone()
+    if run_at <= created_at:
+        notify.wake(alias, options.queue)
     values = dict.fromkeys(_FIELDS)
     values.update(
         id=job_id,
@@ -64,11 +67,16 @@ def insert_many(kind: str, payloads: Iterable[str], options: Options) -> list[in
     alias = _alias(options)
     row = _columns(kind, options)
     ids: list[int] = []
+    due = False
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         remaining = iter(payloads)
         while chunk := list(itertools.islice(remaining, CHUNK)):
             cursor.execute(statements.INSERT_MANY, {**row, "payloads": chunk})
-            ids += sorted(job_id for (job_id,) in cursor.fetchall())
+            rows = cursor.fetchall()
+            ids += sorted(job_id for job_id, _ in rows)
+            due = rows[0][1]
+    if due:  # outside the block above: without another one, the jobs are committed now
+        notify.wake(alias, options.queue)
     return ids
 
 

@@ -12,13 +12,13 @@ from functools import reduce
 from operator import and_
 from typing import Self
 
-from django.db import models
+from django.db import models, router
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
-from django_pgjobs import lifecycle
+from django_pgjobs import lifecycle, notify
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
 
@@ -69,7 +69,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         `attempts` goes on counting and `max_attempts` is raised by as much as the job had. Jobs of
         another status, and rows locked by another transaction, are left alone.
         """
-        return lifecycle.move(self, "retry_by_hand")
+        return self._waking(lifecycle.move(self, "retry_by_hand"))
 
     def cancel(self) -> int:
         """Cancel pending jobs and ask running ones to stop; return how many of both.
@@ -84,7 +84,13 @@ class JobQuerySet(models.QuerySet["Job"]):
 
         `run_at` is an aware datetime (naive only with USE_TZ=False); one in the past means due now.
         """
-        return lifecycle.move(self, "reschedule", run_at=check_run_at(run_at))
+        return self._waking(lifecycle.move(self, "reschedule", run_at=check_run_at(run_at)))
+
+    def _waking(self, moved: int) -> int:
+        """Wake every worker: the queues are not known here, nor whether the new time is past."""
+        if moved:
+            notify.wake(self._db or router.db_for_write(self.model), notify.EVERY_QUEUE)
+        return moved
 
 
 class Job(models.Model):

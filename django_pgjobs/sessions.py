@@ -31,6 +31,26 @@ CONNECTION_ERRORS = (
 
 _TRIES = 5
 
+# When a silent peer is given up, where the project does not say: after some 25 seconds.
+_ALIVE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,  # milliseconds
+}
+
+
+def connect(alias: str) -> BaseDatabaseWrapper:
+    """Open a connection to the database `alias`, in autocommit, for whoever calls to close."""
+    wrapper = connections[alias].copy()
+    wrapper.inc_thread_sharing()
+    options = {**_ALIVE, **wrapper.settings_dict["OPTIONS"]}
+    options.pop("pool", None)
+    wrapper.settings_dict.update(OPTIONS=options, AUTOCOMMIT=True, CONN_MAX_AGE=None)
+    wrapper.ensure_connection()
+    return wrapper
+
 
 class Session:
     """A lazily opened psycopg connection to the database `alias`."""
@@ -77,12 +97,7 @@ class Session:
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._wrapper is None:
-            self._wrapper = wrapper = connections[self.alias].copy()
-            wrapper.inc_thread_sharing()
-            options = {**wrapper.settings_dict["OPTIONS"]}
-            options.pop("pool", None)
-            wrapper.settings_dict.update(OPTIONS=options, AUTOCOMMIT=True, CONN_MAX_AGE=None)
-            wrapper.ensure_connection()
+            self._wrapper = wrapper = connect(self.alias)
             self._begin = self._choose_begin(wrapper.connection)
         connection: psycopg.Connection[Any] = self._wrapper.connection
         return connection

@@ -40,7 +40,18 @@ select %(kind)s, %(queue)s, payload::jsonb, %(priority)s,
        %(max_attempts)s, %(subject_type)s, %(subject_id)s
 from unnest(%(payloads)s::text[]) with ordinality as given(payload, position)
 order by position
-returning id
+returning id, run_at <= created_at
+"""
+
+# ---------------------------------------------------------------------------------------- wake-ups
+
+# Run by notify after a commit, and by the listener's test. A transaction of its own: it waits for
+# no disk and no replica, since a wake-up that a crash loses is no loss, so it holds the lock that
+# all notifications of a server share only for a moment; and it waits for that lock no longer than
+# a second, whatever others do with theirs. Raw: there is no table.
+NOTIFY = """
+select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true),
+       pg_notify(%(channel)s, %(payload)s)
 """
 
 # ------------------------------------------------------------------------------------------ claim

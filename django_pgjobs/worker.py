@@ -23,6 +23,7 @@ from django_pgjobs import claims, conf, execution, outcomes, resources
 from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.handlers import Handlers, Held, News
 from django_pgjobs.leases import Lease
+from django_pgjobs.listener import Listener
 from django_pgjobs.outcomes import Failed, Outcome
 from django_pgjobs.sessions import CONNECTION_ERRORS, Session
 
@@ -44,6 +45,7 @@ class WorkerOptions:
     exclude: Sequence[str] = ()
     threads: int = 8
     poll: float = 1.0
+    notify: bool = True
     shutdown_timeout: float = 30.0
     drain: bool = False
     max_jobs: int | None = None
@@ -53,6 +55,10 @@ class WorkerOptions:
     def most_held(self) -> int:
         """How many claims a worker with these options holds at most."""
         return self.threads + MOST_AHEAD
+
+    def serves(self, queue: str) -> bool:
+        """Whether a worker with these options takes jobs of `queue`."""
+        return queue not in self.exclude if self.queues is None else queue in self.queues
 
 
 class ShutdownTimeout(PgJobsError):
@@ -108,13 +114,21 @@ class Worker:
         connections[options.database].close()  # it was needed to compile the claim only
         self._handlers = Handlers(self._lease, options.threads, self._inbox)
         logger.info("Worker %s started.", self._lease.name)
+        listener = self._listen() if options.notify and not options.drain else None
         try:
             self._pump()
             interrupted = self._give_up_running()
         finally:
             self._handlers.close()
+            if listener is not None:
+                listener.close()
         logger.info("Worker %s stopped.", self._lease.name)
         return 1 if interrupted or self._dead or self._held else 0
+
+    def _listen(self) -> Listener:
+        jobs = self._options.database
+        alias = conf.get().listen_database or jobs
+        return Listener(alias, jobs, self._options.serves, lambda: self._inbox.put(None))
 
     def _pump(self) -> None:
         backoff = 0.1

@@ -53,18 +53,33 @@ def filled(request, session):
 
 @pytest.fixture(scope="module")
 def claims(django_db_setup, django_db_blocker):
-    """The two claim statements, as a worker compiles them."""
+    """The three claim statements, as a worker compiles them."""
     with django_db_blocker.unblock():
         named = Claimer("default", 1, ["default", "mail"])
         everything = Claimer("default", 1)
-        return {"named": (named._sql, named._params), "all": (everything._sql, everything._params)}
+    params = {
+        **named._params,
+        "ids": list(range(BATCH)),
+        "claims": 1,
+    }  # it settles at the same time
+    lanes = {
+        "lane_queues": ["default", "mail"] * 2,
+        "lane_priorities": [0, 0, 10, 10],
+        "lane_times": ["2000-01-01 00:00:00+00"] * 4,
+        "lane_ids": [0] * 4,
+    }
+    return {
+        "named": (named._full, params),
+        "all": (everything._full, params),
+        "hot": (named._hot, {**params, **lanes}),
+    }
 
 
 modes = pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan", "no prepare"])
 
 
 @modes
-@pytest.mark.parametrize("queues", ["named", "all"])
+@pytest.mark.parametrize("queues", ["named", "all", "hot"])
 @pytest.mark.parametrize("limit", [1, BATCH])
 def test_a_claim_reads_little_more_than_what_it_takes(filled, claims, queues, limit, mode):
     statement, params = claims[queues]
@@ -81,7 +96,7 @@ def test_a_claim_reads_little_more_than_what_it_takes(filled, claims, queues, li
 
 
 @modes
-@pytest.mark.parametrize("queues", ["named", "all"])
+@pytest.mark.parametrize("queues", ["named", "all", "hot"])
 def test_a_claim_that_finds_nothing_reads_a_page_or_two_of_each_lane(filled, claims, queues, mode):
     statement, params = claims[queues]
     with filled.transaction(force_rollback=True):

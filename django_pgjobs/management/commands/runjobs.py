@@ -76,6 +76,11 @@ class Command(BaseCommand):
             help=f"look for due jobs at least this often (default {settings.poll:g})",
         )
         parser.add_argument(
+            "--no-notify",
+            action="store_true",
+            help="do not listen for wake-ups, only poll",
+        )
+        parser.add_argument(
             "--shutdown-timeout",
             type=arguments.seconds_or_none,
             default=settings.shutdown_timeout,
@@ -100,6 +105,7 @@ class Command(BaseCommand):
             exclude=options["exclude"],
             threads=options["threads"],
             poll=options["poll"],
+            notify=conf.get().notify and not options["no_notify"],
             shutdown_timeout=options["shutdown_timeout"],
             drain=options["drain"],
             max_jobs=options["max_jobs"],

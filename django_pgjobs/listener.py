@@ -1,0 +1,176 @@
+"""Hear the wake-ups that producers send: a thread with a connection of its own.
+
+Invariant: the worker is woken at most once per interval, and once more an interval after the last
+wake-up that came, since a producer sends one for all that it enqueues in that time. Whatever
+becomes of the connection, jobs are found by polling.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import django.db
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from django_pgjobs import statements
+from django_pgjobs.notify import CHANNEL, EVERY_QUEUE, INTERVAL
+from django_pgjobs.sessions import Session, connect
+
+logger = logging.getLogger(__name__)
+
+_TEST_CHANNEL = f"{CHANNEL}_test"
+_TEST = 5.0  # seconds in which the first notification must come
+_CHECK = 10.0  # seconds of silence after which the server is asked for a sign of life
+_ANSWER = 5.0  # seconds that it gets: keepalives do not see a proxy that says nothing
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0  # seconds between tries to connect
+
+
+class Deaf(Exception):
+    """The connection is well and yet no notification comes through it."""
+
+
+class Ear:
+    """One connection that listens."""
+
+    def __init__(self, alias: str, bell: int) -> None:
+        """Connect and listen; a byte in the pipe `bell` ends every wait."""
+        self._wrapper = connect(alias)
+        self._pgconn = self._wrapper.connection.pgconn
+        self._heard: list[tuple[str, str]] = []
+        # What comes with the answers to these two would be dropped without a handler.
+        self._wrapper.connection.add_notify_handler(
+            lambda notice: self._heard.append((notice.channel, notice.payload))
+        )
+        self._wrapper.connection.execute(f"listen {CHANNEL}")
+        self._wrapper.connection.execute(f"listen {_TEST_CHANNEL}")
+        self._sign_of_life = self._asked = time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._pgconn.socket, selectors.EVENT_READ)
+        self._selector.register(bell, selectors.EVENT_READ)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._selector.close()
+        self._wrapper.close()
+
+    def hear(self, until: float) -> list[tuple[str, str]]:
+        """Wait for notifications, a sign of life or that moment; return channels and payloads.
+
+        Raises:
+            psycopg.OperationalError: the connection is lost, or nothing answers.
+
+        """
+        asking = self._pgconn.transaction_status == TransactionStatus.ACTIVE
+        due = self._asked + _ANSWER if asking else self._sign_of_life + _CHECK
+        seconds = max(0.0, min(until, due) - time.monotonic())
+        if not self._heard and self._selector.select(seconds):
+            self._read()
+        elif time.monotonic() >= due:
+            if asking:
+                raise psycopg.OperationalError(f"no answer within {_ANSWER:g} s")
+            self._pgconn.send_query(b"select 1")
+            self._asked = time.monotonic()
+        heard, self._heard = self._heard, []
+        return heard
+
+    def _read(self) -> None:
+        self._pgconn.consume_input()
+        self._sign_of_life = time.monotonic()
+        while notice := self._pgconn.notifies():
+            self._heard.append((notice.relname.decode(), notice.extra.decode()))
+        while not self._pgconn.is_busy() and self._pgconn.get_result():
+            pass  # the answer to `select 1` says nothing else
+
+
+class Listener:
+    """Listens until it is closed, on one connection after the other."""
+
+    def __init__(
+        self, listen: str, jobs: str, serves: Callable[[str], bool], wake: Callable[[], None]
+    ) -> None:
+        """Listen on the alias `listen` for jobs that come in through the alias `jobs`."""
+        self._alias = listen
+        self._jobs = jobs
+        self._serves = serves
+        self._wake = wake
+        self._look_at = math.inf  # when to wake the worker again
+        self._and_again = False
+        self._has_heard = False
+        self._closed = threading.Event()
+        self._bell, self._button = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="pgjobs-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and its connection."""
+        self._closed.set()
+        os.write(self._button, b".")
+        self._thread.join(timeout=5.0)
+        if not self._thread.is_alive():
+            os.close(self._bell)
+            os.close(self._button)
+
+    def _run(self) -> None:
+        backoff = _FIRST_BACKOFF
+        while not self._closed.is_set():
+            try:
+                with closing(Ear(self._alias, self._bell)) as ear:
+                    self._test(ear)
+                    backoff = _FIRST_BACKOFF
+                    self._wake()  # for what was sent while nobody listened
+                    while not self._closed.is_set():
+                        self._attend(ear, math.inf)
+            except (psycopg.Error, django.db.Error, OSError) as error:
+                logger.warning("The listener has no connection, trying again: %s", error)
+            except Deaf:
+                if not self._has_heard:
+                    logger.warning(
+                        "Wake-ups must come through the database %r, got none within %g s. Jobs "
+                        "are found by polling. Behind a pooler in transaction mode, name an alias "
+                        "that bypasses it in PGJOBS['LISTEN_DATABASE'], or use --no-notify.",
+                        self._alias,
+                        _TEST,
+                    )
+                    return  # a LISTEN again and again would be left in the pooler's connections
+                logger.warning("The listener hears nothing, connecting again.")
+            self._closed.wait(backoff)
+            backoff = min(backoff * 2, _LONGEST_BACKOFF)
+
+    def _test(self, ear: Ear) -> None:
+        """Send a notification the way that producers do, and wait for it."""
+        token = secrets.token_hex(8)
+        with closing(Session(self._jobs)) as session:
+            session.execute(statements.NOTIFY, {"channel": _TEST_CHANNEL, "payload": token})
+        deadline = time.monotonic() + _TEST
+        while (_TEST_CHANNEL, token) not in self._attend(ear, deadline):
+            if self._closed.is_set():
+                return
+            if time.monotonic() >= deadline:
+                raise Deaf
+        self._has_heard = True
+
+    def _attend(self, ear: Ear, until: float) -> list[tuple[str, str]]:
+        """Hear what comes next, wake the worker where that is due."""
+        heard = ear.hear(min(until, self._look_at))
+        now = time.monotonic()
+        if any(channel == CHANNEL and self._is_for_us(payload) for channel, payload in heard):
+            self._and_again = True
+            if self._look_at == math.inf:  # else it was woken within this interval
+                self._look_at = now
+        if now >= self._look_at:
+            self._wake()
+            self._look_at = now + INTERVAL if self._and_again else math.inf
+            self._and_again = False
+        return heard
+
+    def _is_for_us(self, payload: str) -> bool:
+        return payload == EVERY_QUEUE or self._serves(payload)
