@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import drain, enqueue, enqueue_many, machine
+from benchmarks import drain, enqueue, enqueue_many, idle, latency, machine
 from benchmarks.comparison import Scenario, compare, table
 from benchmarks.contenders import CONTENDERS
 from benchmarks.server import running_server
@@ -19,6 +19,8 @@ SCENARIOS: dict[str, Scenario] = {
     "drain": drain,
     "enqueue": enqueue,
     "enqueue_many": enqueue_many,
+    "latency": latency,
+    "idle": idle,
 }
 
 
@@ -57,6 +59,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=_at_least(1), default=8, help="drain: of the worker")
     parser.add_argument("--seconds", type=float, default=3.0, help="enqueue: time of one loop")
     parser.add_argument("--bulk", type=_at_least(1), default=100_000, help="enqueue_many: jobs")
+    parser.add_argument("--picks", type=_at_least(2), default=100, help="latency: jobs")
+    parser.add_argument("--idle", type=float, default=20.0, help="idle: seconds to watch")
     parser.add_argument("--out", type=Path, help="also write the JSON to this file")
     options = parser.parse_args()
     options.scenarios = options.scenarios or list(SCENARIOS)

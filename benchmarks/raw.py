@@ -16,8 +16,10 @@ from typing import Any
 
 import psycopg
 
+from benchmarks import running
 from benchmarks.process import answer, calls_a_second, peak_memory
 
+WORKER = ("-m", "benchmarks.raw", "work", "{}")
 CHUNK = 5_000  # rows of one INSERT, as many as the product's
 
 SCHEMA = """
@@ -110,9 +112,45 @@ def drain(batch: int) -> dict[str, Any]:
                 done.append(job_id)
 
 
+def work() -> dict[str, Any]:
+    """Run jobs for ever: woken by a notification, or once a second."""
+    done: list[int] = []
+    params = {"limit": 10, "worker": os.getpid()}
+    with connect() as connection:
+        connection.execute("listen job")
+        while True:
+            rows = connection.execute(COMPLETE_AND_CLAIM, {**params, "done": done}).fetchall()
+            for _, _, payload in rows:
+                running.note_start(**payload)
+            done = [job_id for job_id, _, _ in rows]
+            if not rows:
+                for _ in connection.notifies(timeout=1.0, stop_after=1):
+                    pass
+
+
+def latency(jobs: int) -> dict[str, Any]:
+    """Insert jobs one by one beside an idle worker."""
+    with connect() as connection:
+
+        def enqueue(i: int) -> float:
+            with connection.transaction():
+                connection.execute(INSERT, [json.dumps({"i": i})])
+                connection.execute("notify job")
+            return time.monotonic()
+
+        return {"delays": running.delays(WORKER, enqueue, jobs)}
+
+
+def idle(seconds: float) -> dict[str, Any]:
+    """Watch a worker that has nothing to do."""
+    return running.idle(WORKER, os.environ["BENCHMARK_URL"], seconds)
+
+
 def noop(i: int) -> None:
     """Do nothing."""
 
 
 if __name__ == "__main__":
-    answer({f.__name__: f for f in (setup, fill, enqueue, enqueue_many, drain)})
+    answer(
+        {f.__name__: f for f in (setup, fill, enqueue, enqueue_many, drain, work, latency, idle)}
+    )

@@ -10,13 +10,15 @@ announces happens. Times are those of CLOCK_MONOTONIC, which the processes of a 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
 import time
 
-_ACKNOWLEDGED, _ANSWERED, _LEAVING, _HEADER = 0, 1, 2, 3
+_ACKNOWLEDGED, _ANSWERED, _LEAVING, _FINISHED, _HEADER = 0, 1, 2, 3, 4
 _WORD = 8  # bytes
+_SLOT = 2  # numbers: the job that started, and its deadline
 
 
 class Board:
@@ -27,21 +29,23 @@ class Board:
         self.descriptor = descriptor
         words = memoryview(mmap.mmap(descriptor, 0))
         self._header = words[: _HEADER * _WORD].cast("d")
-        self._started = words[_HEADER * _WORD :].cast("q")
+        slots = words[_HEADER * _WORD :]
+        half = len(slots) // _SLOT
+        self._started = slots[:half].cast("q")  # ids; below zero once the job's time is over
+        self._deadlines = slots[half:].cast("d")  # monotonic; infinity for none
         self._free = list(range(len(self._started)))
 
     @classmethod
     def create(cls, claims: int) -> Board:
         """Make a board for up to so many claims at a time, in a file without a name."""
-        with tempfile.TemporaryFile() as file:
-            file.truncate((_HEADER + claims) * _WORD)
-            board = cls(os.dup(file.fileno()))
+        descriptor = _memory()
+        os.ftruncate(descriptor, (_HEADER + _SLOT * claims) * _WORD)
+        board = cls(descriptor)
         board.acknowledge(time.monotonic())
-        board.answer()
         return board
 
     def close(self) -> None:
-        """Close the descriptor; the memory stays mapped while the board is used."""
+        """Close the descriptor; the memory stays mapped as long as this object lives."""
         os.close(self.descriptor)
 
     def acknowledge(self, sent: float) -> None:
@@ -59,7 +63,7 @@ class Board:
 
     @property
     def answered(self) -> float:
-        """When the worker last went round."""
+        """When the worker last went round; 0 if it never has."""
         return self._header[_ANSWERED]
 
     def leave(self) -> None:
@@ -71,13 +75,36 @@ class Board:
         """Whether the worker wants to be replaced."""
         return self._header[_LEAVING] > 0
 
+    def finish(self) -> None:
+        """Note that the worker has ended in good order: its exit is no accident."""
+        self._header[_FINISHED] = 1.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the worker has ended in good order."""
+        return self._header[_FINISHED] > 0
+
+    @property
+    def free(self) -> int:
+        """How many more claims there are slots for."""
+        return len(self._free)
+
     def take(self) -> int:
         """Take a slot for a claim. One thread takes slots and gives them back."""
         return self._free.pop()
 
-    def start(self, slot: int, job: int) -> None:
+    def start(self, slot: int, job: int, deadline: float = math.inf) -> None:
         """Note that the claim of `job` starts now; called by the thread that runs it."""
+        self._deadlines[slot] = deadline
         self._started[slot] = job
+
+    def end(self, slot: int) -> None:
+        """Note that the handler in this slot has ended, in time or not: that stays noted."""
+        self._deadlines[slot] = math.inf
+
+    def time_out(self, slot: int) -> None:
+        """Note that the job in this slot goes on after its time is over."""
+        self._started[slot] = -abs(self._started[slot])
 
     def give_back(self, slot: int) -> None:
         """Forget a claim that is settled or released."""
@@ -87,4 +114,25 @@ class Board:
     @property
     def started(self) -> list[int]:
         """The ids of the jobs that have started and are not known to be settled."""
-        return [job for job in self._started if job]
+        return [abs(job) for job in self._started if job]
+
+    @property
+    def timed_out(self) -> list[int]:
+        """The ids of those among them that did not stop when their time was over."""
+        return [-job for job in self._started if job < 0]
+
+    def overdue(self, since: float) -> list[int]:
+        """Return the slots whose deadline was before `since`, and of which the worker says nothing."""
+        return [
+            slot
+            for slot, job in enumerate(self._started)
+            if job > 0 and self._deadlines[slot] < since
+        ]
+
+
+def _memory() -> int:
+    """Open a file without a name: in memory on Linux, where no folder need be writable for it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("pgjobs-board")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

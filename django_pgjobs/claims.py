@@ -62,6 +62,8 @@ class Claimer:
         oldest = _oldest(alias)
         self._full = statements.full_claim(served, oldest)
         self._hot = statements.hot_claim(oldest)
+        self._of_kinds = statements.claim_of_kinds(served)
+        self._next_of_kinds: dict[bool, float] = {}
         self._params = {"worker": worker, "queues": list(queues or ()), "exclude": list(exclude)}
         self._marks: dict[Lane, tuple[str, int]] = {}
         self._next_full = 0.0  # by the monotonic clock
@@ -105,6 +107,23 @@ class Claimer:
             self._next_full = began + max(SURVEY if len(claimed) == limit else 0.0, 10 * cost)
         self.exhausted = full and len(claimed) < limit
         return claimed, [claim for claim in done if claim.id not in settled]
+
+    def claim_kinds(
+        self, execute: Execute, limit: int, kinds: Sequence[str], *, among: bool
+    ) -> list[Claim]:
+        """Claim up to `limit` due jobs whose kind is `among` these, or is not; return them in order.
+
+        It looks at the first jobs of each lane only. The more a claim costs that finds nothing, the
+        longer none is made.
+        """
+        began = time.monotonic()
+        if began < self._next_of_kinds.get(among, 0.0):
+            return []
+        params = {**self._params, "limit": limit, "kinds": list(kinds), "among": among}
+        claimed = [Claim(*row) for row in execute(self._of_kinds, params)]
+        if not claimed:
+            self._next_of_kinds[among] = began + 10 * (time.monotonic() - began)
+        return claimed
 
     def _note(self, rows: Rows, *, full: bool) -> list[Claim]:
         """Read the answer: claims in order, and after a full claim the head of each lane."""

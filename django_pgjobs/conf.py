@@ -34,6 +34,11 @@ class Settings:
     keep_failed: float | None = 30 * 86_400.0
     keep_cancelled: float | None = 30 * 86_400.0
 
+    @property
+    def unanswered(self) -> float:
+        """How long a lease is sure without an answer: nobody can take it for lost before."""
+        return self.lease - self.heartbeat
+
 
 class Problem(NamedTuple):
     """One fault of the setting: the id of its system check, what is wrong, what to do."""

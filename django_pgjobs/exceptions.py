@@ -5,16 +5,20 @@
     ├── InvalidPayload   (ValueError)     a payload cannot be stored, or does not fit its handler
     ├── UnknownKind      (LookupError)    no handler is registered for a kind
     ├── DuplicateKind                     two handlers claim one kind
-    └── WorkerDead                        this worker's lease was taken from it: it must stop
+    └── JobTimeout                        an attempt ran longer than its kind's timeout
 
     PgJobsWarning        (RuntimeWarning)
     └── ForeignTransaction                a job was enqueued outside the transaction that is open
+
+    Interrupted          (BaseException)  raised inside a handler whose time is over
 
 Invariant: whatever the package raises on purpose is a `PgJobsError`, and is raised before any SQL
 unless its text says otherwise, so that the caller's transaction stays usable.
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 
 class PgJobsError(Exception):
@@ -37,8 +41,14 @@ class DuplicateKind(PgJobsError):
     """Two different handlers are registered for one kind."""
 
 
-class WorkerDead(PgJobsError):
-    """The worker's death is recorded: its jobs may run elsewhere, so it must start nothing more."""
+class JobTimeout(PgJobsError):
+    """An attempt ran longer than the `timeout` of its kind. Its job keeps it as the error."""
+
+    @classmethod
+    def after(cls, seconds: float | None) -> Self:
+        """Name the timeout."""
+        shown = "the timeout of its kind" if seconds is None else f"its timeout of {seconds:g} s"
+        return cls(f"The handler ran longer than {shown}.")
 
 
 class PgJobsWarning(RuntimeWarning):
@@ -47,3 +57,11 @@ class PgJobsWarning(RuntimeWarning):
 
 class ForeignTransaction(PgJobsWarning):
     """The open transaction is on another database than the jobs: the job does not belong to it."""
+
+
+class Interrupted(BaseException):
+    """Raised inside a sync handler at its timeout, wherever it is.
+
+    No `Exception`, so that `except Exception` does not swallow it. Let it pass: the attempt ends with
+    `JobTimeout` whatever the handler makes of it.
+    """

@@ -9,41 +9,93 @@ from __future__ import annotations
 import contextvars
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from asgiref.sync import async_to_sync
-from django.db import connections
-from psycopg.pq import TransactionStatus
+from asgiref.sync import sync_to_async
 
-from django_pgjobs import conf, failures, payloads, retries
+from django_pgjobs import conf, failures, leftovers, payloads, retries
 from django_pgjobs.claims import Claim
-from django_pgjobs.exceptions import InvalidPayload, PgJobsError, UnknownKind
+from django_pgjobs.deadlines import Deadline
+from django_pgjobs.exceptions import InvalidPayload, UnknownKind
 from django_pgjobs.outcomes import Done, Failed, Outcome
-from django_pgjobs.registry import get_job
+from django_pgjobs.registry import JobType, get_job
 
 logger = logging.getLogger(__name__)
 
+NEVER = Deadline(None)
 _RNG = random.Random()  # noqa: S311 -- spreads retries, hides nothing
-_OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
+
+Prepared = tuple[JobType[..., Any], dict[str, Any]]
 
 
-def run(claim: Claim, worker: str) -> Outcome:
-    """Run the handler of `claim` in this thread and return the outcome."""
-    logger.debug("Job %s (%s) starts.", claim.id, claim.kind, extra=_extra(claim))
+def run(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outcome:
+    """Run the sync handler of `claim` in this thread and return the outcome."""
     try:
-        job_type = get_job(claim.kind)
-        payload = payloads.decode(claim.payload)
-    except (UnknownKind, InvalidPayload) as error:
-        return failed(claim, error, worker, permanent=True)
-    except Exception as error:  # noqa: BLE001 -- loading a model instance asks its database
-        return failed(claim, error, worker)
-    try:
-        if job_type.is_async:
-            value = async_to_sync(job_type.handler)(**payload)
-        else:
+        with deadline:
+            prepared = _prepare(claim, worker)
+            if isinstance(prepared, Failed):
+                return prepared
+            job_type, payload = prepared
             value = job_type.handler(**payload)
     # SystemExit ends the handler, not the worker, and whatever else it raises is the job's too.
     except BaseException as error:  # noqa: BLE001
+        return _conclude(claim, worker, None, deadline.verdict(error))
+    return _conclude(claim, worker, value, deadline.verdict(None))
+
+
+async def arun(
+    claim: Claim,
+    worker: str,
+    deadline: Deadline = NEVER,
+    tidy: Callable[[], Awaitable[None]] | None = None,
+) -> Outcome:
+    """Run the async handler of `claim` in this task, then `tidy()`, and return the outcome."""
+    try:
+        with deadline:
+            prepare = sync_to_async(_prepare) if payloads.names_instance(claim.payload) else None
+            prepared = await prepare(claim, worker) if prepare else _prepare(claim, worker)
+            if isinstance(prepared, Failed):
+                return prepared
+            job_type, payload = prepared
+            try:
+                value = await job_type.handler(**payload)
+            finally:
+                if tidy:
+                    await tidy()
+    # As above. SystemExit and KeyboardInterrupt would also end the event loop.
+    except BaseException as error:  # noqa: BLE001
+        return _conclude(claim, worker, None, deadline.verdict(error))
+    return _conclude(claim, worker, value, deadline.verdict(None))
+
+
+def run_in_thread(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outcome:
+    """`run()` in a worker's own thread: on healthy connections, and leaving nothing behind.
+
+    The job gets a fresh context (language, time zone, context variables), and its connections are
+    treated as Django treats them at the end of a request. Do not use it in a thread whose
+    transaction is somebody else's, such as a test's.
+    """
+    leftovers.check_before()
+    outcome = contextvars.Context().run(run, claim, worker, deadline)
+    left = leftovers.remove()
+    if left and isinstance(outcome, Done):
+        return failed(claim, leftovers.TransactionLeftOpen.on(left), worker)
+    return outcome
+
+
+def _prepare(claim: Claim, worker: str) -> Prepared | Failed:
+    """Return the handler and its arguments, or why there are none."""
+    logger.debug("Job %s (%s) starts.", claim.id, claim.kind, extra=_extra(claim))
+    try:
+        return get_job(claim.kind), payloads.decode(claim.payload)
+    except (UnknownKind, InvalidPayload) as error:
+        return failed(claim, error, worker, permanent=True)
+
+
+def _conclude(claim: Claim, worker: str, value: object, error: BaseException | None) -> Outcome:
+    """Turn what the handler returned or raised into the outcome."""
+    if error is not None:
         return failed(claim, error, worker)
     result, unstorable = payloads.result_text(value, max_bytes=conf.get().max_payload_bytes)
     if unstorable:
@@ -52,27 +104,6 @@ def run(claim: Claim, worker: str) -> Outcome:
         )
     logger.info("Job %s (%s) is done.", claim.id, claim.kind, extra=_extra(claim))
     return Done(claim, result)
-
-
-def run_in_thread(claim: Claim, worker: str) -> Outcome:
-    """`run()` in a worker's own thread: on healthy connections, and leaving nothing behind.
-
-    The job gets a fresh context (language, time zone, context variables), and its connections are
-    treated as Django treats them at the end of a request. Do not use it in a thread whose
-    transaction is somebody else's, such as a test's.
-    """
-    for connection in _connections():
-        connection.close_if_unusable_or_obsolete()
-        connection.health_check_enabled = True  # its first query finds out that the server is gone
-    outcome = contextvars.Context().run(run, claim, worker)
-    left = [c.alias for c in _connections() if _clean(c)]
-    if left and isinstance(outcome, Done):
-        error = TransactionLeftOpen(
-            f"The handler returned with a transaction open on {', '.join(map(repr, left))}: it was "
-            "rolled back. Leave atomic() blocks before returning, and commit what you began."
-        )
-        return failed(claim, error, worker)
-    return outcome
 
 
 def failed(
@@ -101,31 +132,6 @@ def failed(
     except BaseException:  # noqa: BLE001
         logger.warning(text, *facts, extra=_extra(claim))
     return Failed(claim, entry, delay, interrupts=isinstance(error, KeyboardInterrupt))
-
-
-class TransactionLeftOpen(PgJobsError):
-    """A handler returned inside a transaction."""
-
-
-def _connections() -> list[Any]:  # Any: django-stubs knows half of the wrapper's attributes
-    return list(connections.all(initialized_only=True))
-
-
-def _clean(connection: Any) -> bool:
-    """Leave the connection fit for the next job; say whether a transaction was left open."""
-    connection.queries_log.clear()  # with DEBUG on it would grow for ever
-    session = connection.connection
-    if session is None and not connection.in_atomic_block:
-        return False
-    unfinished = session is not None and session.info.transaction_status in _OPEN
-    if connection.in_atomic_block or (unfinished and connection.settings_dict["AUTOCOMMIT"]):
-        # Django's wrapper cannot leave an atomic block that nobody will exit: replace it.
-        if session is not None:
-            connection._close()  # noqa: SLF001 -- close() inside atomic() keeps the wrapper's state
-        del connections[connection.alias]
-        return True
-    connection.close_if_unusable_or_obsolete()
-    return False
 
 
 def _extra(claim: Claim) -> dict[str, object]:

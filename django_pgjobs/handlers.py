@@ -1,111 +1,104 @@
-"""The threads of a worker that run handlers.
+"""The handlers of a worker: sync ones in threads, async ones on an event loop.
 
-Claims go in by the batch and are pulled by whichever thread is free; what becomes of them goes to
-the worker's inbox. Nothing here speaks to the jobs' rows.
-
-Invariant: a claim that came in leaves by the inbox or by `take_back()`, exactly once; the board
-knows that it started before its handler does anything.
+Both work at the same time, and neither waits for the other. While both have room, jobs of any kind
+are claimed, no more than the threads have room for; what is left of either's room is filled with
+claims for its own kinds. So a sync job is never claimed in place of an async one, only to wait.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterable
-from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from django.db import connections
-
-from django_pgjobs import execution
+from django_pgjobs import registry
+from django_pgjobs.attempts import Held, Inbox, News, Runner
 from django_pgjobs.claims import Claim
+from django_pgjobs.deadlines import Watch
 from django_pgjobs.leases import Lease
-from django_pgjobs.outcomes import Outcome
-
-
-class Held(NamedTuple):
-    """A claim that this worker holds, and its slot on the board."""
-
-    claim: Claim
-    slot: int
-
-
-class News(NamedTuple):
-    """What a thread says of a claim: its outcome, or None where it was not started."""
-
-    held: Held
-    outcome: Outcome | None
-    seconds: float
+from django_pgjobs.loop import Loop
+from django_pgjobs.threads import Threads
 
 
 class Handlers:
-    """A fixed number of threads, with one queue before them."""
+    """Where claims are handed over, by the kind of their job, and come back from."""
 
-    def __init__(self, lease: Lease, threads: int, inbox: SimpleQueue[News | None]) -> None:
-        """Start the threads."""
+    def __init__(self, lease: Lease, threads: int, tasks: int, inbox: Inbox) -> None:
+        """Start the threads; the loop, for so many tasks at a time, starts with its first job."""
         self._lease = lease
-        self._inbox = inbox
-        self._ready: SimpleQueue[Held | None] = SimpleQueue()
-        self._running: dict[int, Held] = {}  # by thread
-        self.starts = 0  # only ever compared with itself: a lost increment does no harm
-        self.closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"pgjobs-handler-{n}", daemon=True)
-            for n in range(1, threads + 1)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, held: Iterable[Held]) -> None:
-        """Give claims to the threads, in this order."""
-        for one in held:
-            self._ready.put(one)
+        self._watch = Watch()
+        self.threads = Threads(lease, threads, inbox, self._watch)
+        self.loop = Loop(lease, tasks, inbox, self._watch, connections=threads)
+        self._runners: tuple[Runner, ...] = (self.threads, self.loop)
+        kinds = registry.kinds()
+        self._async_kinds = [kind for kind, job_type in kinds.items() if job_type.is_async]
+        self._mixed = 0 < len(self._async_kinds) < len(kinds)
+        self._share = 0.0  # of async jobs among those claimed, a moving average
 
     @property
-    def idle(self) -> bool:
-        """Whether no claim waits for a thread."""
-        return self._ready.empty()
+    def room(self) -> int:
+        """How many jobs of any kind to claim."""
+        if not self._mixed:
+            return self.loop.room if self._async_kinds else self.threads.room
+        return int(min(self.threads.room, self.loop.room / max(self._share, 0.01)))
+
+    @property
+    def rooms(self) -> list[tuple[Runner, list[str], bool]]:
+        """For claims of some kinds only: who has room, and the kinds that are (not) meant."""
+        if not self._mixed:
+            return []
+        return [(self.loop, self._async_kinds, True), (self.threads, self._async_kinds, False)]
+
+    def submit(self, claims: Sequence[Claim]) -> list[Held]:
+        """Hand claims over, in this order, and return them as they are held from now on.
+
+        Kinds without a handler go to the threads, which fail them.
+        """
+        take, find = self._lease.board.take, registry.find
+        held = [Held(claim, take(), find(claim.kind)) for claim in claims]
+        self.threads.submit([one for one in held if not _is_async(one)])
+        tasks = [one for one in held if _is_async(one)]
+        self.loop.submit(tasks)
+        if held:
+            self._share = 0.9 * self._share + 0.1 * len(tasks) / len(held)
+        return held
+
+    def note(self, news: News) -> None:
+        """Take note of what the pump found in its inbox."""
+        (self.loop if _is_async(news.held) else self.threads).note(news)
+
+    @property
+    def starts(self) -> int:
+        """How many jobs have started."""
+        return sum(runner.starts for runner in self._runners)
 
     @property
     def running(self) -> list[Held]:
         """What is running now."""
-        return list(self._running.values())
+        return [held for runner in self._runners for held in runner.running]
+
+    @property
+    def stuck(self) -> list[Held]:
+        """What is running now and cannot be stopped, though its time is over."""
+        return [held for runner in self._runners for held in runner.stuck]
 
     def take_back(self) -> list[Held]:
-        """Take the claims back that no thread has started."""
-        unstarted = []
-        try:
-            while held := self._ready.get_nowait():
-                unstarted.append(held)
-        except Empty:
-            pass
-        return unstarted
+        """Take back everything that has not started."""
+        return [held for runner in self._runners for held in runner.take_back()]
+
+    def take_back_stalled(self, patience: float) -> list[Held]:
+        """Take back what waits where nothing has started for so long."""
+        return [held for runner in self._runners for held in runner.take_back_stalled(patience)]
+
+    def start_nothing(self) -> None:
+        """Let nothing start any more; what runs goes on. Any thread may call it."""
+        for runner in self._runners:
+            runner.closed = True
 
     def close(self) -> None:
-        """Start nothing more, and let each thread end after what it runs."""
-        self.closed = True
-        for _ in self._threads:
-            self._ready.put(None)
+        """Start nothing more, and end after what is running."""
+        for runner in self._runners:
+            runner.close()
+        self._watch.close()
 
-    def _work(self) -> None:
-        thread = threading.get_ident()
-        try:
-            while (held := self._ready.get()) is not None:
-                began = time.perf_counter()
-                outcome: Outcome | None = None
-                if self._lease.safe and not self.closed:
-                    self._lease.board.start(held.slot, held.claim.id)
-                    self.starts += 1
-                    self._running[thread] = held
-                    outcome = self._execute(held.claim)
-                self._running.pop(thread, None)
-                self._inbox.put(News(held, outcome, time.perf_counter() - began))
-        finally:
-            connections.close_all()
 
-    def _execute(self, claim: Claim) -> Outcome:
-        try:
-            return execution.run_in_thread(claim, self._lease.name)
-        # Cleaning up after a job can fail too, with its connection for one. The thread must live.
-        except BaseException as error:  # noqa: BLE001
-            return execution.failed(claim, error, self._lease.name)
+def _is_async(held: Held) -> bool:
+    return held.job_type is not None and held.job_type.is_async

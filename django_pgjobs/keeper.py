@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 
 from django_pgjobs import conf, leases, reaper
 from django_pgjobs.leases import Lease
-from django_pgjobs.sessions import CONNECTION_ERRORS, Session
+from django_pgjobs.sessions import CONNECTION_ERRORS, Execute, Session
 
 logger = logging.getLogger(__name__)
 
-_AGAIN = 1.0  # seconds until a failed duty is tried again
+AGAIN = 1.0  # seconds until a failed duty is tried again
+_SILENT = 60.0  # seconds until it is said again that the database cannot be reached
 
 
 class Keeper:
@@ -26,24 +27,59 @@ class Keeper:
         """Prepare; the connection opens with the first duty."""
         self.session = Session(database)
         self._next_beat = 0.0
+        self._next_reap = 0.0
+        self._complained = 0.0  # when it was last said that the database cannot be reached
 
     def keep(self, kept: Sequence[Lease], *, stopping: bool) -> tuple[list[Lease], float]:
         """Do what is due; return the leases that are lost, and the seconds until more is due."""
         interval = conf.get().heartbeat
         lost: list[Lease] = []
+
+        def beat(execute: Execute) -> None:
+            now = time.monotonic()
+            lost.extend(leases.renew(execute, kept, stopping=stopping))
+            self._next_beat = now + interval
+
+        def reap(execute: Execute) -> None:
+            now = time.monotonic()
+            more = reaper.run(execute).more
+            self._next_reap = now if more else now + interval
+
+        done = True
+        if kept and time.monotonic() >= self._next_beat:
+            done = self.attempt(beat)
+        if done and time.monotonic() >= self._next_reap:
+            done = self.attempt(reap)
+        if not done:
+            return lost, min(AGAIN, interval)
+        due = min(self._next_beat, self._next_reap) if kept else self._next_reap
+        return lost, max(0.0, due - time.monotonic())
+
+    def reap_now(self) -> None:
+        """Reap with the next `keep()`: a death has been recorded."""
+        self._next_reap = 0.0
+
+    def attempt(self, duty: Callable[[Execute], None]) -> bool:
+        """Do one duty and say whether that went well. What goes wrong is logged, and never raised."""
         try:
-            if kept and time.monotonic() >= self._next_beat:
-                lost = leases.renew(self.session.execute, kept, stopping=stopping)
-                self._next_beat = time.monotonic() + interval
-            if reaper.run(self.session.execute).more:
-                return lost, 0.0
+            duty(self.session.execute)
         except CONNECTION_ERRORS as error:
-            logger.warning("The keeper cannot reach the database, trying again: %s", error)
-            return lost, min(_AGAIN, interval)
-        except Exception:
+            self.complain(error)
+            return False
+        except Exception:  # the other duties must go on
             logger.exception("A duty failed, trying again.")
-            return lost, min(_AGAIN, interval)
-        return lost, min(interval, max(0.0, self._next_beat - time.monotonic()))
+            return False
+        if self._complained and self.session.is_open:  # not so after a duty with nothing to do
+            logger.warning("The keeper reaches the database again.")
+            self._complained = 0.0
+        return True
+
+    def complain(self, error: Exception) -> None:
+        """Say that the database cannot be reached: now and then, for it is tried every second."""
+        now = time.monotonic()
+        if now - self._complained > _SILENT or not self._complained:
+            logger.warning("The keeper cannot reach the database, trying again: %s", error)
+            self._complained = now
 
 
 def keep_in_thread(

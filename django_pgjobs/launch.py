@@ -8,24 +8,29 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import IO
+from io import FileIO
 
+from django_pgjobs import conf
 from django_pgjobs.board import Board
+from django_pgjobs.children import ASK_TO_STOP, STOPPED
 from django_pgjobs.keeper import Keeper, keep_in_thread
 from django_pgjobs.leases import Lease
 from django_pgjobs.sessions import CONNECTION_ERRORS, Session
-from django_pgjobs.worker import Worker, WorkerOptions
+from django_pgjobs.worker import Worker
+from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
 OnSignals = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 _PR_SET_PDEATHSIG = 1
+_LOOK = 1.0  # seconds between two looks whether a statement goes unanswered
 
 
 def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
@@ -36,46 +41,81 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
         session.execute, board, pid=os.getpid(), queues=options.queues, threads=options.threads
     )
     worker = Worker(options, lease, session)
+    keeper = Keeper(options.database)
+    ended = threading.Event()
     with on_signals(worker.stop):
-        end = keep_in_thread(Keeper(options.database), lease, lambda: worker.stopping, worker.lose)
+        end = keep_in_thread(keeper, lease, lambda: worker.stopping, worker.lose)
+        threading.Thread(
+            target=_watch, args=(ended, session, keeper.session), name="pgjobs-watch", daemon=True
+        ).start()
         status = worker.run()
         end()
     try:
-        lease.end(session.execute, "stopped")
+        worker.settle_stuck()
+        lease.end(session.execute, STOPPED)
     except CONNECTION_ERRORS as error:
         logger.warning("Stopped without saying so: %s", error)
+    ended.set()
     session.close()
     board.close()
     return status
 
 
-def run_child(options: WorkerOptions, descriptors: str) -> int:
-    """Run a worker whose lease its supervisor keeps; return its exit status.
+def _watch(ended: threading.Event, *sessions: Session) -> None:
+    while not ended.wait(_LOOK):
+        for session in sessions:
+            session.cut(conf.get().unanswered)
 
-    Signals that ask to stop are the supervisor's to obey: a terminal and systemd send them to every
-    process of a group, and one that came twice would mean not to wait for running jobs.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+
+def run_child(options: WorkerOptions, descriptors: str) -> int:
+    """Run a worker whose lease its supervisor keeps; return its exit status."""
+    _leave_signals_to_the_supervisor()
     _die_with_parent()
-    board, orders = (int(descriptor) for descriptor in descriptors.split(","))
-    lines = os.fdopen(orders, encoding="utf-8")
-    identity, _, name = lines.readline().strip().partition(" ")
+    shared, pipe = (int(descriptor) for descriptor in descriptors.split(","))
+    os.set_inheritable(pipe, False)  # noqa: FBT003 -- it takes no name
+    board, orders = Board(shared), FileIO(pipe)
+    board.close()
+    identity, _, name = orders.readline().decode().strip().partition(" ")
     if not identity:
         return 1  # the supervisor is gone already
     session = Session(options.database)
-    worker = Worker(options, Lease(int(identity), name, Board(board)), session)
-    threading.Thread(target=_obey, args=(lines, worker), name="pgjobs-orders", daemon=True).start()
+    worker = Worker(options, Lease(int(identity), name, board), session)
+    threading.Thread(
+        target=_obey, args=(orders, worker, session), name="pgjobs-orders", daemon=True
+    ).start()
     status = worker.run()
     session.close()
-    return status
+    if status == 0:
+        board.finish()
+        return 0
+    # What was given up may be running still, in a thread that a regular exit would wait for.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
-def _obey(orders: IO[str], worker: Worker) -> None:
-    for _ in orders:
-        worker.stop()
-    # The supervisor is gone: what runs here would run without a lease soon.
-    os._exit(1)
+def _obey(orders: FileIO, worker: Worker, session: Session) -> None:
+    """Take orders, a line each, until the supervisor is gone: then nothing here has a lease."""
+    poll = select.poll()
+    poll.register(orders, select.POLLIN)
+    while True:
+        if poll.poll(_LOOK * 1_000):
+            if not orders.readline():
+                os._exit(1)
+            worker.stop()
+        session.cut(conf.get().unanswered)
+
+
+def _leave_signals_to_the_supervisor() -> None:
+    """Do nothing at a signal that asks to stop.
+
+    Not SIG_IGN: what a handler starts would inherit it, and could not be stopped.
+    """
+    for number in ASK_TO_STOP:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ASK_TO_STOP)
 
 
 def _die_with_parent() -> None:

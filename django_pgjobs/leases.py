@@ -47,8 +47,7 @@ class Lease:
     @property
     def safe(self) -> bool:
         """Whether a job may start now: nobody can have taken this lease for lost yet."""
-        settings = conf.get()
-        return time.monotonic() - self.board.acknowledged < settings.lease - settings.heartbeat
+        return time.monotonic() - self.board.acknowledged < conf.get().unanswered
 
     def end(self, execute: Execute, death: str) -> None:
         """Record the death of this worker, and which jobs it had started: only those count an attempt.

@@ -139,9 +139,14 @@ def cancel(jobs: models.QuerySet[Job]) -> int:
     )
 
 
-def _update(jobs: models.QuerySet[Job], sources: frozenset[Status], **values: Any) -> int:
+def alias_of(jobs: models.QuerySet[Job]) -> str:
+    """Return the database that a move of `jobs` writes to."""
     chosen: str | None = getattr(jobs, "_db", None)  # by using(); no public spelling tells it apart
-    alias = chosen or router.db_for_write(jobs.model)
+    return chosen or router.db_for_write(jobs.model)
+
+
+def _update(jobs: models.QuerySet[Job], sources: frozenset[Status], **values: Any) -> int:
+    alias = alias_of(jobs)
     table = jobs.model._base_manager.using(alias)  # noqa: SLF001 -- without a project's own filters
     # The caller's queryset may be sliced, distinct or joined, which FOR UPDATE refuses, so it only
     # chooses ids. The guard stands beside the lock, where PostgreSQL checks it again on the newest

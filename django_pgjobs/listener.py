@@ -1,17 +1,17 @@
 """Hear the wake-ups that producers send: a thread with a connection of its own.
 
-Invariant: the worker is woken at most once per interval, and once more an interval after the last
-wake-up that came, since a producer sends one for all that it enqueues in that time. Whatever
-becomes of the connection, jobs are found by polling.
+Invariant: the worker is woken at most once per LOOK seconds, and again until no producer can have
+dropped a wake-up since the last one that came. Whatever becomes of the connection, jobs are found
+by polling.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import secrets
 import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,10 +22,12 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs import statements
-from django_pgjobs.notify import CHANNEL, EVERY_QUEUE, INTERVAL
+from django_pgjobs.notify import CHANNEL, EVERY_QUEUE, LONGEST_PAUSE
 from django_pgjobs.sessions import Session, connect
 
 logger = logging.getLogger(__name__)
+
+LOOK = 0.05  # seconds between two looks at least; the gaps double after the last wake-up
 
 _TEST_CHANNEL = f"{CHANNEL}_test"
 _TEST = 5.0  # seconds in which the first notification must come
@@ -41,8 +43,8 @@ class Deaf(Exception):
 class Ear:
     """One connection that listens."""
 
-    def __init__(self, alias: str, bell: int) -> None:
-        """Connect and listen; a byte in the pipe `bell` ends every wait."""
+    def __init__(self, alias: str, bell: socket.socket) -> None:
+        """Connect and listen; when something comes from `bell`, no wait takes time any more."""
         self._wrapper = connect(alias)
         self._pgconn = self._wrapper.connection.pgconn
         self._heard: list[tuple[str, str]] = []
@@ -102,30 +104,33 @@ class Listener:
         self._jobs = jobs
         self._serves = serves
         self._wake = wake
-        self._look_at = math.inf  # when to wake the worker again
-        self._and_again = False
+        self._looked = self._until = -math.inf  # when the worker was woken, and must have been
+        self._look_at = math.inf  # when to wake it next
+        self._gap = LOOK
         self._has_heard = False
         self._closed = threading.Event()
-        self._bell, self._button = os.pipe()
+        self._bell, self._button = socket.socketpair()  # closing one end rings at the other
         self._thread = threading.Thread(target=self._run, name="pgjobs-listener", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the thread and its connection."""
         self._closed.set()
-        os.write(self._button, b".")
+        self._button.close()
         self._thread.join(timeout=5.0)
-        if not self._thread.is_alive():
-            os.close(self._bell)
-            os.close(self._button)
 
     def _run(self) -> None:
+        with self._bell:
+            self._listen()
+
+    def _listen(self) -> None:
         backoff = _FIRST_BACKOFF
         while not self._closed.is_set():
             try:
                 with closing(Ear(self._alias, self._bell)) as ear:
                     self._test(ear)
                     backoff = _FIRST_BACKOFF
+                    logger.info("Listening for wake-ups on the database %r.", self._alias)
                     self._wake()  # for what was sent while nobody listened
                     while not self._closed.is_set():
                         self._attend(ear, math.inf)
@@ -163,13 +168,14 @@ class Listener:
         heard = ear.hear(min(until, self._look_at))
         now = time.monotonic()
         if any(channel == CHANNEL and self._is_for_us(payload) for channel, payload in heard):
-            self._and_again = True
-            if self._look_at == math.inf:  # else it was woken within this interval
-                self._look_at = now
+            self._until = now + LONGEST_PAUSE
+            self._gap = LOOK
+            self._look_at = min(self._look_at, max(now, self._looked + LOOK))
         if now >= self._look_at:
             self._wake()
-            self._look_at = now + INTERVAL if self._and_again else math.inf
-            self._and_again = False
+            self._looked = now
+            self._look_at = now + self._gap if now < self._until else math.inf
+            self._gap *= 2
         return heard
 
     def _is_for_us(self, payload: str) -> bool:

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import and_
 from typing import Self
 
-from django.db import models, router
+from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
@@ -89,7 +89,7 @@ class JobQuerySet(models.QuerySet["Job"]):
     def _waking(self, moved: int) -> int:
         """Wake every worker: the queues are not known here, nor whether the new time is past."""
         if moved:
-            notify.wake(self._db or router.db_for_write(self.model), notify.EVERY_QUEUE)
+            notify.wake(lifecycle.alias_of(self), notify.EVERY_QUEUE)
         return moved
 
 

@@ -9,10 +9,11 @@ whole server through the commit; and nothing that goes wrong here reaches the ca
 from __future__ import annotations
 
 import logging
+import math
 import time
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgjobs import conf, statements
@@ -21,18 +22,26 @@ logger = logging.getLogger(__name__)
 
 CHANNEL = "django_pgjobs"
 EVERY_QUEUE = ""  # no queue has an empty name
-# Seconds in which a process sends one wake-up for a queue and drops the rest. A worker looks again
-# that long after each, by when everything that was dropped has been committed.
-INTERVAL = 0.05
+# A process drops a wake-up that follows another one for the same queue too soon; workers look again,
+# for as long as that can be. Too soon is less than the shorter pause. And while sending has taken
+# more than its share of the time, it is less than the longer one: so wake-ups cost little however
+# busy the server is, and however many processes enqueue there, each of them too slowly for a short
+# pause to drop anything.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.25  # seconds
 
+_SHARE = 0.05  # of a producer's time
+_MOST_CREDIT = 0.05  # seconds of sending that may be saved up
 _AFTER_FAILURE = 5.0  # seconds without a further try
 _MOST_QUEUES = 10_000  # remembered, for projects that make up queues as they go
 _RECENT = 8  # callbacks of a transaction among which an equal one is looked for
 
-_quiet_until: dict[tuple[str, str], float] = {}  # by alias and queue; a lost update does no harm
+# By alias and queue: when the last one was sent, and the time that sending may take from then on. An
+# update that another thread overwrites does no harm.
+_sent: dict[tuple[str, str], tuple[float, float]] = {}
 
 
-class _Send(NamedTuple):
+@dataclass(frozen=True)
+class _Send:
     """What a commit calls; equal ones can be found among a transaction's callbacks."""
 
     alias: str
@@ -53,36 +62,40 @@ def wake(alias: str, queue: str) -> None:
     if connection.in_atomic_block:
         send = _Send(alias, queue)
         if not _will_be_called(connection, send):
-            connection.on_commit(send, robust=True)
+            transaction.on_commit(send, using=alias, robust=True)
     elif connection.get_autocommit():
         _send(alias, queue)
 
 
 def _will_be_called(connection: BaseDatabaseWrapper, send: _Send) -> bool:
-    """Whether an equal callback shares the fate of one registered now, so that none is needed.
+    """Whether an equal callback is registered already: it is called wherever a new one would be.
 
-    Without this, a transaction that enqueues a million jobs would keep a million callbacks.
+    The savepoints that it depends on and that can still be rolled back are open, so a new one would
+    depend on them too. Without this a transaction that enqueues a million jobs would keep a million
+    callbacks.
     """
-    savepoints = set(connection.savepoint_ids)
-    recent = connection.run_on_commit[-_RECENT:]
-    return any(known == send and needed <= savepoints for needed, known, *_ in recent)
+    return any(known == send for _, known, *_ in connection.run_on_commit[-_RECENT:])
 
 
 def _send(alias: str, queue: str) -> None:
     now = time.monotonic()
     connection = connections[alias]
+    last, credit = _sent.get((alias, queue), (-math.inf, 0.0))
+    credit = min(credit + _SHARE * (now - last), _MOST_CREDIT)
+    pause = SHORTEST_PAUSE if credit > 0 else LONGEST_PAUSE
     # A test may run the callbacks of a transaction that is open still.
-    if now < _quiet_until.get((alias, queue), 0.0) or connection.in_atomic_block:
+    if now - last < pause or connection.in_atomic_block:
         return
-    if len(_quiet_until) >= _MOST_QUEUES:
-        _quiet_until.clear()
-    _quiet_until[alias, queue] = now + INTERVAL
+    if len(_sent) >= _MOST_QUEUES:
+        _sent.clear()
+    _sent[alias, queue] = now, -math.inf  # other threads wait for this one's outcome, but not long
     try:
         with connection.cursor() as cursor:
             cursor.execute(statements.NOTIFY, {"channel": CHANNEL, "payload": queue})
+        _sent[alias, queue] = now, credit - (time.monotonic() - now)
     # Whatever it is, the caller's job is committed: an error would say that it is not.
     except Exception as error:  # noqa: BLE001
-        _quiet_until[alias, queue] = now + _AFTER_FAILURE
+        _sent[alias, queue] = now + _AFTER_FAILURE, 0.0
         logger.warning("No wake-up was sent for the queue %r, workers poll: %s", queue, error)
         if not connection.is_usable():
             connection.close()  # the caller's next query opens another one

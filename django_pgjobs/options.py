@@ -30,6 +30,7 @@ SUBJECT_LENGTH = 200  # characters, as the column
 EARLIEST = datetime.datetime(1, 1, 2, tzinfo=datetime.UTC)
 LATEST = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
 LONGEST_DELAY = 100 * 365.25 * 86_400  # seconds
+LONGEST_TIMEOUT = 30 * 86_400  # seconds
 
 
 class Changes(TypedDict, total=False):
@@ -127,6 +128,20 @@ def check_run_at(run_at: object) -> datetime.datetime:
             f"run_at must be from {EARLIEST:%Y-%m-%d} to {LATEST:%Y-%m-%d}, got {run_at!r}."
         )
     return run_at
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """Return `timeout` in seconds where it can bound an attempt, or raise `InvalidOption`."""
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds <= LONGEST_TIMEOUT:  # false for NaN
+        raise InvalidOption(
+            f"timeout must be a timedelta or a number of seconds above 0 and up to "
+            f"{LONGEST_TIMEOUT} (30 days), got {_short(timeout)}."
+        )
+    return float(seconds)
 
 
 def _check_delay(delay: Any) -> None:

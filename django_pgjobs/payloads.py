@@ -83,6 +83,11 @@ def decode(text: str) -> dict[str, object]:
     return payload
 
 
+def names_instance(text: str) -> bool:
+    """Whether decoding `text`, as PostgreSQL writes it, asks a database for a model instance."""
+    return f'"{_TAG}": "model"' in text
+
+
 def result_text(value: object, *, max_bytes: int) -> tuple[str | None, str | None]:
     """Return a handler's result as JSON text, and why it could not be stored or None; never raise.
 

@@ -7,6 +7,7 @@ this table and nowhere else, so that no row can choose code that was not declare
 from __future__ import annotations
 
 import copy
+import datetime
 import difflib
 import functools
 import inspect
@@ -18,7 +19,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgjobs import conf, payloads
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
-from django_pgjobs.options import Changes, Options, check_kind
+from django_pgjobs.options import Changes, Options, check_kind, check_timeout
 from django_pgjobs.signatures import Signature
 
 if TYPE_CHECKING:
@@ -35,7 +36,12 @@ class JobType(Generic[P, R]):
     """
 
     def __init__(
-        self, handler: Callable[P, R], kind: str, options: Options, aliases: tuple[str, ...] = ()
+        self,
+        handler: Callable[P, R],
+        kind: str,
+        options: Options,
+        aliases: tuple[str, ...] = (),
+        timeout: float | None = None,
     ) -> None:
         """Describe a kind; `@job` also registers it."""
         functools.update_wrapper(self, handler)  # first: the function's attributes must not win
@@ -43,6 +49,7 @@ class JobType(Generic[P, R]):
         self.kind = kind
         self.options = options
         self.aliases = aliases
+        self.timeout = timeout  # seconds
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(handler)
 
@@ -105,6 +112,7 @@ class JobType(Generic[P, R]):
 
 
 _kinds: dict[str, JobType[..., Any]] = {}
+_OPTIONS = ("kind", "queue", "priority", "max_attempts", "timeout", "aliases")
 
 
 @overload
@@ -116,6 +124,7 @@ def job(
     queue: str = "default",
     priority: int = 0,
     max_attempts: int | None = None,
+    timeout: float | datetime.timedelta | None = None,
     aliases: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
@@ -123,6 +132,7 @@ def job(
     /,
     *,
     kind: str | None = None,
+    timeout: float | datetime.timedelta | None = None,
     aliases: Iterable[str] = (),
     **options: Any,
 ) -> JobType[P, R] | Callable[[Callable[P, R]], JobType[P, R]]:
@@ -134,6 +144,7 @@ def job(
         queue: the queue of its jobs.
         priority: from -100 to 100, higher first.
         max_attempts: how often a job may start; by default `PGJOBS["MAX_ATTEMPTS"]`.
+        timeout: how long an attempt may run, in seconds, up to 30 days; by default for ever.
         aliases: earlier names of this kind, whose waiting jobs it goes on handling.
 
     Raises:
@@ -142,13 +153,14 @@ def job(
         DuplicateKind: another handler has this kind or alias.
 
     """
-    _refuse_unknown("@job", options, ("kind", "queue", "priority", "max_attempts", "aliases"))
+    _refuse_unknown("@job", options, _OPTIONS)
     declared = Options(**options)
+    seconds = check_timeout(timeout)
 
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
         _check_handler(handler)
         name = check_kind(handler.__name__ if kind is None else kind)
-        job_type = JobType(handler, name, declared, _check_aliases(aliases))
+        job_type = JobType(handler, name, declared, _check_aliases(aliases), seconds)
         register(job_type)
         return job_type
 
@@ -192,6 +204,16 @@ def get_job(kind: str) -> JobType[..., Any]:
         else "Declare its handler with @job in jobs.py of an installed app."
     )
     raise UnknownKind(f"No handler is registered for the kind {kind!r:.300}. {hint}")
+
+
+def find(kind: str) -> JobType[..., Any] | None:
+    """Return the `JobType` of a kind, or None where there is none."""
+    return _kinds.get(kind)
+
+
+def kinds() -> dict[str, JobType[..., Any]]:
+    """Return every kind and alias with its `JobType`."""
+    return dict(_kinds)
 
 
 def _check_handler(handler: object) -> None:

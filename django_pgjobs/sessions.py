@@ -2,13 +2,18 @@
 
 Invariant: it is made from the same settings as Django's (role included) but never taken from
 Django's pool, whose slots belong to the handlers; statements run at READ COMMITTED in autocommit,
-one transaction each, whatever the project's defaults are. One thread uses it at a time.
+one transaction each, whatever the project's defaults are. One thread uses it at a time; another
+may cut it where the server does not answer, which no keepalive notices behind a proxy.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
+import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import django.db
@@ -60,6 +65,10 @@ class Session:
         self.alias = alias
         self._wrapper: BaseDatabaseWrapper | None = None
         self._begin: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._since: float | None = None  # when the statement began that is not answered yet
+        self._lock = (
+            threading.Lock()
+        )  # a socket must not be closed, and its number given on, in cut()
 
     def execute(self, sql: str, params: Params) -> Rows:
         """Run one statement in a transaction of its own and return its rows.
@@ -74,6 +83,7 @@ class Session:
         """
         for remaining in reversed(range(_TRIES)):
             try:
+                self._since = time.monotonic()
                 return self._execute(sql, params)
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 if not remaining:
@@ -81,13 +91,33 @@ class Session:
             except CONNECTION_ERRORS:
                 self.close()
                 raise
+            finally:
+                self._since = None
         raise AssertionError("unreachable")
 
     def close(self) -> None:
         """Close the connection, if there is one. It opens again when it is needed."""
-        wrapper, self._wrapper = self._wrapper, None
-        if wrapper is not None:
-            wrapper.close()
+        with self._lock:
+            wrapper, self._wrapper = self._wrapper, None
+            if wrapper is not None:
+                wrapper.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._wrapper is not None
+
+    def cut(self, seconds: float) -> None:
+        """Break the connection if a statement has had no answer for so long. For other threads."""
+        since = self._since
+        if since is None or time.monotonic() - since < seconds:
+            return
+        with self._lock, suppress(OSError, psycopg.Error, AttributeError):
+            wrapper = self._wrapper
+            if wrapper is not None and wrapper.connection is not None:
+                # Of a copy of the descriptor: shutdown() works on the connection, close() does not.
+                with socket.socket(fileno=os.dup(wrapper.connection.pgconn.socket)) as peer:
+                    peer.shutdown(socket.SHUT_RDWR)
 
     def _execute(self, sql: str, params: Params) -> Rows:
         connection = self._connect()

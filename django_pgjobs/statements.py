@@ -17,6 +17,7 @@ JOB = "django_pgjobs_job"
 WORKER = "django_pgjobs_worker"
 QUEUE = "django_pgjobs_queue"
 
+NEAR = 200  # jobs of a lane among which a claim looks for certain kinds
 MOST_ERRORS = 25  # entries kept in `errors`, the latest ones
 
 # ---------------------------------------------------------------------------------------- enqueue
@@ -45,13 +46,12 @@ returning id, run_at <= created_at
 
 # ---------------------------------------------------------------------------------------- wake-ups
 
-# Run by notify after a commit, and by the listener's test. A transaction of its own: it waits for
-# no disk and no replica, since a wake-up that a crash loses is no loss, so it holds the lock that
-# all notifications of a server share only for a moment; and it waits for that lock no longer than
-# a second, whatever others do with theirs. Raw: there is no table.
+# Run by notify after a commit, and by the listener's test. All notifications of a server share one
+# lock. This transaction writes nothing, so it waits for no disk and no replica while it holds that
+# lock; and it waits for the lock no longer than a second, whatever others do with theirs. Raw: there
+# is no table.
 NOTIFY = """
-select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true),
-       pg_notify(%(channel)s, %(payload)s)
+select set_config('lock_timeout', '1s', true), pg_notify(%(channel)s, %(payload)s)
 """
 
 # ------------------------------------------------------------------------------------------ claim
@@ -99,25 +99,26 @@ returning j.id, j.claims
 """
 
 
-def full_claim(queues: str, oldest: str) -> str:
-    """Return the claim that finds its lanes itself, from one of the two lists of queues.
-
-    A lane is a (queue, priority) with a pending job. Its head, the first one, costs one probe of the
-    claim index, so lanes whose jobs are all in the future cost nothing more.
-    """
-    head = "order by priority desc, run_at, id limit 1"
-    return f"""
-with recursive {queues},
-found(queue, priority, run_at, id) as (
+# A lane is a (queue, priority) with a pending job. Its head, the first one, costs one probe of the
+# claim index, so lanes whose jobs are all in the future cost nothing more.
+_HEAD = "order by priority desc, run_at, id limit 1"
+_LANES = f"""found(queue, priority, run_at, id) as (
     select first.* from served cross join lateral (
         select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = served.name {head}) first
+        where status = 'pending' and queue = served.name {_HEAD}) first
   union all
     select next.* from found cross join lateral (
         select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = found.queue and priority < found.priority {head}) next
+        where status = 'pending' and queue = found.queue and priority < found.priority {_HEAD}) next
 ),
-lane as materialized (select * from found where run_at <= {NOW} and {_LIVING}),
+lane as materialized (select * from found where run_at <= {NOW} and {_LIVING})"""
+
+
+def full_claim(queues: str, oldest: str) -> str:
+    """Return the claim that finds its lanes itself, from one of the two lists of queues."""
+    return f"""
+with recursive {queues},
+{_LANES},
 {_claim(oldest)}
 union all select null, id, null, null, null, null, null, null, queue, priority, run_at::text from lane
 """
@@ -137,6 +138,42 @@ with lane as materialized (
     where {_LIVING}
 ),
 {_claim(oldest)}"""
+
+
+def claim_of_kinds(queues: str) -> str:
+    """Return the claim that looks for some kinds only, or for all but those.
+
+    Run by claims.Claimer while the threads of a worker are busy and its event loop is not, or the
+    reverse. Raw: as the full claim, whose lanes it finds. It looks at the first rows of each lane, and
+    at so many in all, without locking them: what is not wanted must be free for others.
+    Indexes: pgjobs_job_claim, and the primary key.
+    """
+    return f"""
+with recursive {queues},
+{_LANES},
+near as materialized (
+    select id from (
+        select job.* from (select * from lane order by priority desc, run_at, id) lane
+        cross join lateral (
+            select id, kind from {JOB}
+            where status = 'pending' and queue = lane.queue and priority = lane.priority
+                and run_at <= {NOW}
+            order by run_at, id limit {NEAR}) job
+        limit {10 * NEAR}) job
+    where (kind = any(%(kinds)s::text[])) = %(among)s limit %(limit)s
+),
+due as materialized (
+    select id from {JOB} where id = any(array(select id from near)) and status = 'pending'
+    for update skip locked
+),
+claimed as (
+    update {JOB} set {MOVES["claim"].assignments}, locked_by = %(worker)s
+    where id = any(array(select id from due))
+    returning id, kind, payload, attempts, attempts_before, max_attempts, claims, priority, run_at
+)
+select id, kind, payload, attempts, attempts_before, max_attempts, claims
+from claimed order by priority desc, run_at, id
+"""
 
 
 def _claim(oldest: str) -> str:
@@ -240,6 +277,13 @@ done as (select id from released union all select id from cancelled)"""
 RELEASE = f"""
 with mine as (select j.id from {_THESE}), {_give_back(_THESE)}
 select mine.id, done.id is not null from mine left join done using (id)
+"""
+
+# Run by children, for the jobs of a dead process that did not stop at their timeouts. Raw: the hot
+# path's columns.
+HELD = f"""
+select id, kind, payload, attempts, attempts_before, max_attempts, claims from {JOB}
+where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s
 """
 
 # Run by claims.release_orphans(). A claim can commit while its answer is lost: the row carries the

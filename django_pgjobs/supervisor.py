@@ -1,7 +1,8 @@
 """The parent of the workers: starts them, keeps their leases, and says what became of them.
 
 It runs no jobs, so nothing that a handler does can stop the heartbeats: not one that holds the GIL
-for a minute, not one that takes its process with it.
+for a minute, not one that takes its process with it. The main thread sees to the processes; what
+asks the database is done in another, so that a server which does not answer delays no stop.
 
 Invariant: a child's death is recorded, with the jobs that it had started, before anything is done
 about them; and no child outlives its supervisor.
@@ -13,54 +14,27 @@ import contextlib
 import logging
 import math
 import os
-import signal
-import subprocess
-import sys
+import threading
 import time
-from dataclasses import dataclass, field
+from collections import deque
 from queue import Empty, SimpleQueue
-from typing import IO
 
-from django_pgjobs import conf, resources
-from django_pgjobs.board import Board
-from django_pgjobs.keeper import Keeper
+from django_pgjobs import conf
+from django_pgjobs.children import NOTICE, STOPPED, Child
+from django_pgjobs.keeper import AGAIN, Keeper
 from django_pgjobs.leases import Lease
-from django_pgjobs.sessions import CONNECTION_ERRORS
-from django_pgjobs.worker import WorkerOptions
+from django_pgjobs.resources import MemoryKills
+from django_pgjobs.sessions import CONNECTION_ERRORS, Execute
+from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
-CHILD = "PGJOBS_CHILD"  # makes runjobs a child: the descriptors of its board and of its orders
 GRACE = 2.0  # seconds beyond the shutdown timeout that a child gets to write and exit
-SILENCE = 10  # leases without a sign of life after which a child is killed
+_LAST_WORDS = 1.0  # seconds in which the last deaths are recorded; without a server they are not
+SILENCE = 10  # leases, or polls where those are longer, without a sign of life: a child is killed
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0  # seconds between starts that fail
 _FAILED_STARTS = 5  # in a row after which the supervisor gives up: nothing here will ever work
 _TICK = 1.0  # seconds between two looks at the children; their exits are noticed at once
-
-
-@dataclass(eq=False)
-class Child:
-    """One worker process, from its start until its death is recorded."""
-
-    process: subprocess.Popen[bytes]
-    orders: IO[str]
-    board: Board
-    oom_kills: int | None
-    lease: Lease | None = None  # until the database answers
-    death: str = ""
-    kill_by: float = math.inf
-    born: float = field(default_factory=time.monotonic)
-
-    def order(self, word: str) -> None:
-        """Send one line. A child that is gone already needs none."""
-        with contextlib.suppress(OSError):
-            self.orders.write(f"{word}\n")
-            self.orders.flush()
-
-    @property
-    def started_well(self) -> bool:
-        """Whether it has gone round at least once since it was started."""
-        return self.board.answered > self.born
 
 
 class Supervisor:
@@ -71,14 +45,22 @@ class Supervisor:
         self._options = options
         self._processes = processes
         self._keeper = Keeper(options.database)
-        self._children: list[Child] = []
-        self._dead: list[Child] = []  # whose death is not recorded yet
+        self._children: list[Child] = []  # changed by the main thread alone
+        self._dead: deque[Child] = deque()  # whose death is not recorded yet
         self._inbox: SimpleQueue[None] = SimpleQueue()  # wakes run(); put() is safe for signals
+        self._duties: SimpleQueue[None] = SimpleQueue()  # wakes the thread of the duties
+        self._memory_kills = MemoryKills()
         self._orders = 0  # how often it was told to stop
         self._obeyed = 0
         self._drained = 0
         self._failed_starts = 0
+        self._failed_at = 0.0
         self._next_start = 0.0
+        self._looked = time.monotonic()
+        self._awake_since = 0.0
+        self._registered = False  # whether any child ever was
+        self._fatal: Exception | None = None
+        self._over = False
         self._status = 0
 
     def stop(self) -> None:
@@ -91,27 +73,46 @@ class Supervisor:
         self._inbox.put(None)
 
     def run(self) -> int:
-        """Run until told to stop, or until all is drained; return the exit status."""
+        """Run until told to stop, or until all is drained; return the exit status.
+
+        Raises:
+            psycopg.Error: the first worker could not be registered, for another reason than that
+                the database cannot be reached.
+
+        """
+        duties = threading.Thread(target=self._do_duties, name="pgjobs-duties", daemon=True)
+        duties.start()  # the children are started from this thread: they die with the one that did
         try:
-            while True:
+            while self._fatal is None and (self._children or not self._finished):
                 self._pass_orders_on()
                 self._bury()
-                if not self._children and not self._dead and self._finished:
-                    return self._status
                 self._start_missing()
-                pause = min(_TICK, self._keep())
+                self._kill_stuck()
                 with contextlib.suppress(Empty):
-                    self._inbox.get(timeout=pause)
+                    self._inbox.get(timeout=self._pause)
         finally:
             for child in self._children:
                 child.process.kill()
-            self._keeper.session.close()
+            self._over = True
+            self._duties.put(None)
+            duties.join(_LAST_WORDS)
+        if self._fatal is not None:
+            raise self._fatal
+        if self._dead:
+            logger.warning("The end of %s workers could not be recorded.", len(self._dead))
+        return self._status
 
     @property
     def _finished(self) -> bool:
         return self._orders > 0 or self._drained >= self._processes
 
-    # ------------------------------------------------------------------------------ children
+    @property
+    def _pause(self) -> float:
+        now = time.monotonic()
+        times = [self._next_start, *(child.kill_by for child in self._children)]
+        return min([_TICK, *(at - now for at in times if at > now)])
+
+    # ------------------------------------------------------------------------------ processes
 
     def _start_missing(self) -> None:
         staying = [child for child in self._children if not child.board.leaving]
@@ -119,119 +120,156 @@ class Supervisor:
         if self._finished or missing <= 0 or time.monotonic() < self._next_start:
             return
         for _ in range(missing):
-            self._children.append(self._start())
-
-    def _start(self) -> Child:
-        """Start one child by exec: a fork would share this process's connections and threads."""
-        board = Board.create(self._options.most_held)
-        read, write = os.pipe()
-        try:
-            descriptors = (board.descriptor, read)
-            process = subprocess.Popen(  # noqa: S603 -- this very command again
-                [sys.executable, *sys.orig_argv[1:]],
-                env={**os.environ, CHILD: ",".join(map(str, descriptors))},
-                pass_fds=descriptors,
-            )
-        finally:
-            os.close(read)
-        return Child(process, os.fdopen(write, "w"), board, resources.oom_kills())
-
-    def _register(self) -> None:
-        """Enter new children in the table of workers; each waits to be told its id."""
-        options = self._options
-        for child in self._children:
-            if child.lease is None:
-                child.lease = Lease.register(
-                    self._keeper.session.execute,
-                    child.board,
-                    pid=child.process.pid,
-                    queues=options.queues,
-                    threads=options.threads,
-                )
-                child.order(f"{child.lease.worker} {child.lease.name}")
-
-    def _keep(self) -> float:
-        """Do the duties; return the seconds until more is due."""
-        try:
-            self._register()
-            self._record_deaths()
-        except CONNECTION_ERRORS as error:
-            logger.warning("The supervisor cannot reach the database, trying again: %s", error)
-        kept = {child.lease: child for child in self._children if child.lease is not None}
-        lost, pause = self._keeper.keep(list(kept), stopping=self._orders > 0)
-        for lease in lost:
-            logger.critical("The worker %s was taken for dead and is killed.", lease.name)
-            kept[lease].death = "taken for dead"
-            kept[lease].process.kill()
-        self._kill_silent()
-        return pause
-
-    def _kill_silent(self) -> None:
-        now = time.monotonic()
-        for child in self._children:
-            if now - child.board.answered > SILENCE * conf.get().lease:
-                child.death = "no sign of life"
-            elif now > child.kill_by:
-                child.death = "still busy at the end of the shutdown timeout"
-            else:
-                continue
-            child.process.kill()
+            born = time.monotonic()
+            try:
+                self._children.append(Child.start(self._options.most_held))
+            except OSError as error:
+                logger.error("No worker process can be started: %s", error)  # noqa: TRY400
+                self._note_failed_start(born)
+                return
+        self._duties.put(None)
 
     def _pass_orders_on(self) -> None:
         orders = self._orders
         for _ in range(self._obeyed, orders):
             for child in self._children:
-                child.order("stop")
                 hurry = child.kill_by < math.inf
                 wait = 0.0 if hurry else self._options.shutdown_timeout
-                child.kill_by = time.monotonic() + wait + GRACE
+                child.kill_by = min(child.kill_by, time.monotonic() + wait + GRACE)
+                child.order("stop")
+                if not child.started_well:  # it holds nothing, and may be at its imports for long
+                    child.kill(STOPPED)
         self._obeyed = orders
 
-    # -------------------------------------------------------------------------------- deaths
+    def _kill_stuck(self) -> None:
+        settings = conf.get()
+        now = time.monotonic()
+        if (
+            now - self._looked > _TICK + settings.lease
+        ):  # this process stood still, and so may they have
+            self._awake_since = now
+        self._looked = now
+        silence = SILENCE * max(settings.lease, self._options.poll)
+        for child in self._children:
+            if now - max(child.heard, self._awake_since) > silence:
+                child.kill("no sign of life")
+            elif now > child.kill_by:
+                child.kill("still busy at the end of the shutdown timeout")
+            elif now - self._awake_since > NOTICE:
+                child.time_out()
+        self._keeper.session.cut(settings.unanswered)
 
     def _bury(self) -> None:
         """Take note of the children that have exited."""
-        for child in [child for child in self._children if child.process.poll() is not None]:
-            self._children.remove(child)
-            self._dead.append(child)
-            child.orders.close()
-            child.death = child.death or self._cause(child)
-            self._judge(child)
+        for child in list(self._children):
+            if child.bury(self._memory_kills):
+                self._children.remove(child)
+                self._judge(child)
+                self._dead.append(child)
+                self._duties.put(None)
+        self._memory_kills.look()
+        if os.getpid() == 1:
+            self._reap_adopted()
 
     def _judge(self, child: Child) -> None:
         """Decide what follows from the exit of a child."""
-        name = child.lease.name if child.lease else f"process {child.process.pid}"
-        code = child.process.returncode
-        if code == 0 and not child.board.leaving and not self._orders:
+        if child.death == STOPPED:
+            if child.board.leaving or self._orders:
+                return
             if self._options.drain:
                 self._drained += 1
             else:  # one of its handlers raised KeyboardInterrupt
                 self.stop()
-        elif code != 0:
-            logger.error("Worker %s died: %s.", name, child.death)
-            self._status = 1 if self._orders else self._status
-            self._failed_starts = 0 if child.started_well else self._failed_starts + 1
-            backoff = min(_FIRST_BACKOFF * 2**self._failed_starts, _LONGEST_BACKOFF)
-            self._next_start = time.monotonic() + (backoff if self._failed_starts else 0.0)
-            if self._failed_starts >= _FAILED_STARTS:
-                logger.critical("No worker can be started: giving up.")
-                self._status = 1
-                self.stop()
+            return
+        logger.error("Worker %s died: %s.", child.name, child.death)
+        if self._orders:
+            self._status = 1
+        elif child.started_well:
+            self._failed_starts, self._next_start = 0, 0.0
+        else:
+            self._note_failed_start(child.born)
 
-    def _cause(self, child: Child) -> str:
-        code = child.process.returncode
-        if code >= 0:
-            return "stopped" if code == 0 else f"exited with status {code}"
-        kills = resources.oom_kills()
-        if code == -signal.SIGKILL and kills is not None and kills > (child.oom_kills or 0):
-            return "killed for want of memory"
-        return f"signal {-code}"
+    def _note_failed_start(self, born: float) -> None:
+        """Wait longer for the next start, once for all that were started together."""
+        if born < self._failed_at:
+            return
+        self._failed_at = now = time.monotonic()
+        backoff = _FIRST_BACKOFF * 2**self._failed_starts
+        self._failed_starts += 1
+        self._next_start = now + min(backoff, _LONGEST_BACKOFF)
+        working = any(child.started_well for child in self._children)
+        if self._failed_starts >= _FAILED_STARTS and not working:
+            logger.critical(
+                "No worker could be started in %s tries: giving up. What they wrote says why.",
+                self._failed_starts,
+            )
+            self._status = 1
+            self.stop()
 
-    def _record_deaths(self) -> None:
-        """Record each death and what had started; the reaper does the rest, in the same round."""
+    def _reap_adopted(self) -> None:
+        """As the first process of a container, take leave of the orphans that it is given."""
+        own = {child.process.pid for child in self._children}
+        with contextlib.suppress(ChildProcessError):
+            # Look before taking: the end of a worker is its Popen's to learn.
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in own:
+                    break  # it died a moment ago: the next round buries it first
+                os.waitpid(ended.si_pid, os.WNOHANG)
+
+    # --------------------------------------------------------- duties, in a thread of their own
+
+    def _do_duties(self) -> None:
+        pause = AGAIN
+        while not (self._over and not self._dead):
+            with contextlib.suppress(Empty):
+                self._duties.get(timeout=pause)
+            done = self._keeper.attempt(self._record_deaths) and self._attempt_to_register()
+            pause = self._renew() if self._registered else AGAIN
+            pause = pause if done else min(pause, AGAIN)
+        self._keeper.session.close()
+
+    def _attempt_to_register(self) -> bool:
+        if self._registered:
+            return self._keeper.attempt(self._register)
+        try:
+            self._register(self._keeper.session.execute)
+        except CONNECTION_ERRORS as error:
+            self._keeper.complain(error)
+            return False
+        except Exception as error:  # noqa: BLE001 -- raised by run()
+            self._fatal = error
+            self.wake()
+            return False
+        return True
+
+    def _register(self, execute: Execute) -> None:
+        """Enter new children in the table of workers; each waits to be told its id."""
+        for child in list(self._children):
+            if child.lease is None:
+                lease = Lease.register(
+                    execute,
+                    child.board,
+                    pid=child.process.pid,
+                    queues=self._options.queues,
+                    threads=self._options.threads,
+                )
+                child.introduce(lease)
+                self._registered = True
+
+    def _record_deaths(self, execute: Execute) -> None:
+        """Record each death and what had started, and let the reaper do the rest."""
         while self._dead:
             child = self._dead[0]
-            if child.lease is not None:
-                child.lease.end(self._keeper.session.execute, child.death)
-            child.board.close()
-            self._dead.pop(0)
+            child.record_death(execute)
+            self._keeper.reap_now()
+            self._dead.popleft()
+
+    def _renew(self) -> float:
+        """Keep the leases; return the seconds until the next time."""
+        kept = {child.lease: child for child in list(self._children) if child.lease is not None}
+        lost, pause = self._keeper.keep(list(kept), stopping=self._orders > 0)
+        for lease in lost:
+            if kept[lease] in self._children and kept[lease].process.returncode is None:
+                logger.critical("The worker %s was taken for dead and is killed.", lease.name)
+                kept[lease].kill("taken for dead")
+        return pause

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 
+from asgiref.sync import async_to_sync
 from django.db import connections, router, transaction
 from psycopg.pq import TransactionStatus
 
-from django_pgjobs import execution, outcomes
+from django_pgjobs import execution, outcomes, registry
 from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer
 from django_pgjobs.leases import Lease
@@ -43,10 +44,17 @@ def _run(claim: Claim, worker: str, alias: str) -> Outcome:
     """Run one job; keep the test's transaction usable where the job's SQL broke it."""
     connection = connections[alias]
     if not connection.in_atomic_block:
-        return execution.run(claim, worker)
+        return _call(claim, worker)
     with transaction.atomic(using=alias):
-        outcome = execution.run(claim, worker)
+        outcome = _call(claim, worker)
         status = connection.connection.info.transaction_status
         if connection.needs_rollback or status == TransactionStatus.INERROR:
             transaction.set_rollback(True, using=alias)  # to the savepoint, not the whole test
     return outcome
+
+
+def _call(claim: Claim, worker: str) -> Outcome:
+    job_type = registry.find(claim.kind)
+    if job_type is not None and job_type.is_async:
+        return async_to_sync(execution.arun)(claim, worker)
+    return execution.run(claim, worker)

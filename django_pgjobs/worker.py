@@ -13,52 +13,25 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from django.db import connections
 
 from django_pgjobs import claims, conf, execution, outcomes, resources
-from django_pgjobs.exceptions import PgJobsError
-from django_pgjobs.handlers import Handlers, Held, News
+from django_pgjobs.attempts import Held, News
+from django_pgjobs.claims import Claim
+from django_pgjobs.exceptions import JobTimeout, PgJobsError
+from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
 from django_pgjobs.outcomes import Failed, Outcome
 from django_pgjobs.sessions import CONNECTION_ERRORS, Session
+from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
-MOST_AHEAD = 1_000  # claims waiting for a thread: a statement then settles and claims half of them
-# Work that may wait for a thread, in seconds: about the time of some claims. Short jobs are claimed
-# ahead, long ones are not, so that none waits here while another worker is idle.
-AHEAD = 0.05
 _LONGEST_BACKOFF = 5.0  # seconds between tries to reach the database
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerOptions:
-    """What `runjobs` was told. Times are seconds; `queues` None serves all but `exclude`."""
-
-    database: str
-    queues: Sequence[str] | None = None
-    exclude: Sequence[str] = ()
-    threads: int = 8
-    poll: float = 1.0
-    notify: bool = True
-    shutdown_timeout: float = 30.0
-    drain: bool = False
-    max_jobs: int | None = None
-    max_rss: int | None = None  # bytes
-
-    @property
-    def most_held(self) -> int:
-        """How many claims a worker with these options holds at most."""
-        return self.threads + MOST_AHEAD
-
-    def serves(self, queue: str) -> bool:
-        """Whether a worker with these options takes jobs of `queue`."""
-        return queue not in self.exclude if self.queues is None else queue in self.queues
 
 
 class ShutdownTimeout(PgJobsError):
@@ -80,11 +53,10 @@ class Worker:
         self._unsettled: list[Outcome] = []
         self._unstarted: list[Held] = []
         self._settled = 0
-        self._pace: float | None = None  # seconds that a handler takes, a moving average
         self._stop_by = math.inf
+        self._leaving = False  # claims no more, and ends when what it holds has ended
         self._dead = False
         self._next_check = 0.0
-        self._stalled = (0, time.monotonic())  # starts so far, and since when there were no more
 
     def stop(self) -> None:
         """Begin to stop: no new claims. Called again, do not wait for running jobs. For signals."""
@@ -95,7 +67,8 @@ class Worker:
     def lose(self) -> None:
         """Stop because the death of this worker is recorded: its jobs may run elsewhere."""
         logger.critical("The worker %s was taken for dead and must stop.", self._lease.name)
-        self._dead = self._handlers.closed = True
+        self._dead = True
+        self._handlers.start_nothing()
         self.stop()
 
     @property
@@ -106,17 +79,16 @@ class Worker:
     def run(self) -> int:
         """Work until told to stop; return the exit status: 0, or 1 where something was given up."""
         options = self._options
-        self._claimer = claims.Claimer(
-            options.database, self._lease.worker, options.queues, options.exclude
-        )
         for alias in connections:  # a pool checks what it gives out only if it was made like this
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
-        connections[options.database].close()  # it was needed to compile the claim only
-        self._handlers = Handlers(self._lease, options.threads, self._inbox)
+        self._persist(self._compile)
+        self._handlers = Handlers(
+            self._lease, options.threads, options.async_concurrency, self._inbox
+        )
         logger.info("Worker %s started.", self._lease.name)
         listener = self._listen() if options.notify and not options.drain else None
         try:
-            self._pump()
+            self._persist(self._round)
             interrupted = self._give_up_running()
         finally:
             self._handlers.close()
@@ -130,27 +102,45 @@ class Worker:
         alias = conf.get().listen_database or jobs
         return Listener(alias, jobs, self._options.serves, lambda: self._inbox.put(None))
 
-    def _pump(self) -> None:
+    def _persist(self, step: Callable[[], bool]) -> None:
+        """Take this step again and again until it says that it was the last, or it is time to stop."""
         backoff = 0.1
         while True:
             try:
-                if not self._round():
+                if not step():
                     return
                 backoff = 0.1
             except CONNECTION_ERRORS as error:
                 logger.warning("The database cannot be reached, trying again: %s", error)
                 self._next_check = 0.0  # a claim may have been made whose answer was lost
-                if time.monotonic() >= self._stop_by:
+                if time.monotonic() >= self._stop_by or (self.stopping and not self._held):
                     return
                 self._collect(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
+
+    def _compile(self) -> bool:
+        """Compile the claim, on a connection that is needed for this only."""
+        self._lease.board.answer()
+        options = self._options
+        self._claimer = claims.Claimer(
+            options.database, self._lease.worker, options.queues, options.exclude
+        )
+        connections[options.database].close()
+        return False
 
     def _round(self) -> bool:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
         self._give_back()
         self._settle_and_claim()
-        if not self._held and (self.stopping or (self._options.drain and self._claimer.exhausted)):
+        stuck = len(self._handlers.stuck)
+        if stuck and not self._leaving:
+            logger.warning("A handler does not stop: worker %s is replaced.", self._lease.name)
+            self._leave()
+            return True
+        if len(self._held) <= stuck and (self.stopping or self._leaving):
+            return False
+        if not self._held and self._options.drain and self._claimer.exhausted:
             return False
         if time.monotonic() >= self._stop_by:
             return False
@@ -173,20 +163,34 @@ class Worker:
             pass
 
     def _note(self, news: News) -> None:
+        self._handlers.note(news)
         if news.outcome is None:
             self._unstarted.append(news.held)
             return
         self._unsettled.append(news.outcome)
-        self._pace = news.seconds if self._pace is None else 0.9 * self._pace + 0.1 * news.seconds
         if isinstance(news.outcome, Failed) and news.outcome.interrupts and not self.stopping:
             self.stop()
 
     def _settle_and_claim(self) -> None:
         """Settle what has ended and claim what can start, the bulk of both in one round trip."""
-        wanted = self._wanted()
-        if wanted <= 0:
+        most = self._most()
+        wanted = min(most, self._handlers.room)
+        if wanted > 0:
+            claimed = self._settle_and_claim_any(wanted)
+            if claimed < wanted:
+                return
+            most -= claimed
+        else:
             self._settle()
-            return
+        for runner, kinds, among in self._handlers.rooms:
+            limit = min(most, runner.room)
+            if limit > 0:
+                execute = self._session.execute
+                of_kinds = self._claimer.claim_kinds(execute, limit, kinds, among=among)
+                self._hold(of_kinds)
+                most -= len(of_kinds)
+
+    def _settle_and_claim_any(self, wanted: int) -> int:
         done, self._unsettled = outcomes.split(self._unsettled)
         try:
             self._settle()
@@ -196,9 +200,11 @@ class Worker:
         claimed, stale = self._claimer.settle_and_claim(execute, [d.claim for d in done], wanted)
         outcomes.report(self._lease.worker, stale)
         self._forget(self._unsettled)
-        held = [Held(claim, self._lease.board.take()) for claim in claimed]
-        self._held.update((one.claim.id, one) for one in held)
-        self._handlers.submit(held)
+        self._hold(claimed)
+        return len(claimed)
+
+    def _hold(self, claimed: list[Claim]) -> None:
+        self._held.update((one.claim.id, one) for one in self._handlers.submit(claimed))
 
     def _settle(self) -> None:
         if self._unsettled:
@@ -208,13 +214,10 @@ class Worker:
     def _give_back(self) -> None:
         """Release what will not start here soon, and what is here without being known."""
         now = time.monotonic()
-        if self._handlers.starts != self._stalled[0] or self._handlers.idle:
-            self._stalled = (self._handlers.starts, now)
-        stalled = now - self._stalled[1] > self._options.poll
-        if stalled:  # every thread has a long job: claim no more than one for each from now on
-            self._pace = max(self._pace or 0.0, self._options.poll)
-        if stalled or self.stopping:
+        if self.stopping or self._handlers.stuck:
             self._unstarted += self._handlers.take_back()
+        else:
+            self._unstarted += self._handlers.take_back_stalled(self._options.poll)
         if self._unstarted:
             unstarted = [held.claim for held in self._unstarted]
             locked = claims.release(self._session.execute, self._lease.worker, unstarted)
@@ -233,34 +236,29 @@ class Worker:
         if lost:
             logger.warning("Gave %s jobs back that were claimed without an answer.", lost)
         most = self._options.max_rss
-        if most is not None and not self.stopping and (used := resources.memory()) > most:
+        # Not before it has done something: else one that starts too big would never do anything.
+        if most is not None and self._settled and (used := resources.memory()) > most:
             logger.info("Worker %s uses %s MB: it is replaced.", self._lease.name, used >> 20)
             self._leave()
 
     def _leave(self) -> None:
+        """Claim nothing more, end with what is running, and be replaced at once."""
+        self._leaving = True
         self._lease.board.leave()
-        self.stop()
 
-    def _wanted(self) -> int:
-        """How many jobs to claim now."""
-        if self.stopping or not self._lease.safe:
+    def _most(self) -> int:
+        """How many jobs this worker may claim at all."""
+        if self.stopping or self._leaving or not self._lease.safe:
             return 0
-        held = len(self._held) - len(self._unsettled)
-        wanted = self._depth() - held
+        most = self._lease.board.free
         if self._options.max_jobs is not None:
             remaining = self._options.max_jobs - self._settled - len(self._held)
-            if remaining <= 0 and not held:
-                self._leave()
-            wanted = min(wanted, remaining)
-        return wanted
-
-    def _depth(self) -> int:
-        """How many claims to hold: one for each thread, and short jobs ahead, by their pace."""
-        threads = self._options.threads
-        if self._pace is None:
-            return threads
-        ahead = AHEAD * threads / max(self._pace, 1e-6)
-        return threads + int(min(ahead, MOST_AHEAD))
+            if remaining <= 0:
+                self._leaving = True
+                if not self._options.drain:  # which is over then
+                    self._lease.board.leave()
+            most = min(most, remaining)
+        return most
 
     def _forget(self, settled: list[Outcome]) -> None:
         for outcome in settled:
@@ -276,7 +274,8 @@ class Worker:
     def _give_up_running(self) -> list[Held]:
         """Record the attempts that did not end in time, so that other workers can go on at once."""
         self._collect(0)
-        running = self._handlers.running
+        stuck = self._handlers.stuck  # until their process has ended nobody else may start them
+        running = [held for held in self._handlers.running if held not in stuck]
         error = ShutdownTimeout("The worker had to stop while the handler was running.")
         for held in running:
             outcome = execution.failed(held.claim, error, self._lease.name, delay=0.0)
@@ -286,3 +285,13 @@ class Worker:
         except CONNECTION_ERRORS as unreachable:
             logger.critical("Stopped without settling %s jobs: %s", len(self._held), unreachable)
         return running
+
+    def settle_stuck(self) -> None:
+        """Record the attempts that did not stop at their timeout: for a process that ends now."""
+        self._collect(0)
+        for held in self._handlers.stuck:
+            seconds = held.job_type.timeout if held.job_type else None
+            self._unsettled.append(
+                execution.failed(held.claim, JobTimeout.after(seconds), self._lease.name)
+            )
+        self._settle()

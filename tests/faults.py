@@ -14,6 +14,8 @@ from typing import Any
 
 from django.apps import AppConfig
 
+from tests import supervisor_faults
+
 VARIABLE = "PGJOBS_TEST_FAULT"
 FENCED = ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "RELEASE")
 
@@ -157,7 +159,109 @@ def verbs_wait() -> None:
     JobQuerySet.select_for_update = waiting
 
 
-FAULTS: dict[str, Callable[[], None]] = {
+def stuck_is_retried_at_once() -> None:
+    """Settle an attempt at its timeout though its body goes on."""
+    from django_pgjobs.worker import Worker  # noqa: PLC0415 -- no models before the apps are loaded
+
+    real = Worker._leave
+
+    def leave(self: Any) -> None:
+        stuck = self._handlers.stuck
+        self.settle_stuck()
+        for held in stuck:
+            self._lease.board.give_back(held.slot)
+        real(self)
+
+    Worker._leave = leave
+
+
+def timeouts_are_losses() -> None:
+    """Let the reaper find what did not stop at its timeout."""
+    from django_pgjobs.board import Board  # noqa: PLC0415 -- likewise
+
+    Board.timed_out = property(lambda _: [])
+
+
+def late_results_count() -> None:
+    """Take what a handler returns after its time for its result."""
+    from django_pgjobs.deadlines import Deadline  # noqa: PLC0415 -- likewise
+
+    real = Deadline.verdict
+    Deadline.verdict = lambda self, error: error and real(self, error)
+
+
+def interruption_is_an_exception() -> None:
+    """Raise in a handler what `except Exception` swallows."""
+    from django_pgjobs import deadlines  # noqa: PLC0415 -- likewise
+
+    deadlines.Interrupted = type("Interrupted", (Exception,), {})
+
+
+def watch_waits_for_the_gil() -> None:
+    """Let the supervisor wait for a handler that holds the interpreter."""
+    from django_pgjobs.children import Child  # noqa: PLC0415 -- likewise
+
+    Child.time_out = lambda _: None
+
+
+def tasks_share_a_context() -> None:
+    """Run all async jobs in one context."""
+    from django_pgjobs import loop  # noqa: PLC0415 -- likewise
+
+    shared = loop.contextvars.copy_context()
+
+    class Shared:
+        ContextVar, copy_context = loop.contextvars.ContextVar, loop.contextvars.copy_context
+        Context = staticmethod(lambda: shared)
+
+    loop.contextvars = Shared
+
+
+def lanes_keep_transactions() -> None:
+    """Leave a transaction open that a call of an async job has begun."""
+    from django_pgjobs import leftovers  # noqa: PLC0415 -- likewise
+
+    leftovers.roll_back = list
+
+
+def a_lane_for_each() -> None:
+    """Give each async job threads and connections of its own."""
+    from django_pgjobs.lanes import Lanes  # noqa: PLC0415 -- likewise
+
+    real = Lanes.__init__
+    Lanes.__init__ = lambda self, _: real(self, 10_000)
+
+
+def any_kind_is_claimed() -> None:
+    """Claim jobs of any kind for whatever has room."""
+    from django_pgjobs.claims import Claimer  # noqa: PLC0415 -- likewise
+
+    def claim(self: Any, execute: Any, limit: int, *_: Any, **__: Any) -> Any:
+        return self.claim(execute, limit)
+
+    Claimer.claim_kinds = claim
+
+
+def calls_outlive_their_job() -> None:
+    """End a job whose call in another thread goes on."""
+    from django_pgjobs.lanes import Calls  # noqa: PLC0415 -- likewise
+
+    async def end(_: Any) -> None: ...
+
+    Calls.end = end
+
+
+def the_loop_ends() -> None:
+    """End the event loop with what a task of a handler raises."""
+    from django_pgjobs.loop import Loop  # noqa: PLC0415 -- likewise
+
+    def run(self: Any, loop: Any) -> None:
+        loop.run_forever()
+
+    Loop._run = run
+
+
+FAULTS: dict[str, Callable[[], None]] = supervisor_faults.FAULTS | {
     fault.__name__.replace("_", "-"): fault
     for fault in (
         no_fence,
@@ -172,5 +276,16 @@ FAULTS: dict[str, Callable[[], None]] = {
         dead_beats,
         prune_waits,
         verbs_wait,
+        stuck_is_retried_at_once,
+        timeouts_are_losses,
+        late_results_count,
+        interruption_is_an_exception,
+        watch_waits_for_the_gil,
+        tasks_share_a_context,
+        lanes_keep_transactions,
+        a_lane_for_each,
+        any_kind_is_claimed,
+        calls_outlive_their_job,
+        the_loop_ends,
     )
 }

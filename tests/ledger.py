@@ -38,6 +38,27 @@ def note(event: str, key: object) -> None:
         os.close(file)
 
 
+def note_start(key: object) -> None:
+    """Note a start, and `overlap` if an earlier one of this key is still at work.
+
+    It is, unless it noted `stopped` or its process has ended.
+    """
+    if path := os.environ.get(VARIABLE):
+        stopped = {entry.pid for entry in Ledger(Path(path)).entries("stopped", key)}
+        for entry in Ledger(Path(path)).starts(key):
+            if entry.pid not in stopped and _lives(entry.pid):
+                note("overlap", key)
+    note("start", key)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Ledger:
     """The notes of one test."""
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -26,14 +27,39 @@ def no_back_off() -> None:
     Job.objects.delayed().reschedule(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
 
 
+def children_of(parent: int, *, zombies: bool = False) -> list[int]:
+    """Return the living children of a process, or those that have exited and were not waited for."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, of = file.read_text().rpartition(")")[2].split()[:2]
+            if int(of) == parent and (state in "ZX") == zombies:
+                found.append(int(file.parent.name))
+    return found
+
+
+def lives(pid: int) -> bool:
+    """Say whether a process is there and has not exited."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class Process:
     """One process and what it said."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        output: Path,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self._output = output
         with output.open("wb") as file:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "django", *arguments],
+                [*prefix, sys.executable, "-m", "django", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -57,16 +83,26 @@ class Process:
 
     @property
     def worker(self) -> Worker:
-        """The worker's row, once it is there."""
+        """The row of the worker in this process, or of a supervisor's first one, once it is there."""
 
         def registered() -> Worker | None:
             assert self.alive, self.output
-            return Worker.objects.filter(pid=self.pid).order_by("-id").first()
+            pids = [self.pid, *self.children]
+            return Worker.objects.filter(pid__in=pids, died_at=None).order_by("-id").first()
 
         return eventually(registered, within=20)
 
+    @property
+    def children(self) -> list[int]:
+        """The ids of the processes that it has started and that live."""
+        return children_of(self.pid)
+
     def signal(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Signal the process and its children, as a terminal does."""
+        os.killpg(self.pid, number)
 
     def wait(self, within: float = 20) -> int:
         """Wait for the end and return the exit status."""
@@ -106,17 +142,26 @@ class Processes:
         self.started: list[Process] = []
 
     def start(
-        self, *arguments: str, pgjobs: dict[str, Any] | None = None, **environment: str
+        self,
+        *arguments: str,
+        pgjobs: dict[str, Any] | None = None,
+        prefix: Sequence[str] = (),
+        **environment: str,
     ) -> Process:
-        """Start a management command; `environment` adds variables."""
+        """Start a management command, by a `prefix` that executes it; `environment` adds variables."""
         output = self._folder / f"output-{len(self.started)}"
         settings = {"PGJOBS_TEST_PGJOBS": json.dumps(CALM if pgjobs is None else pgjobs)}
-        process = Process(list(arguments), {**self._environment, **settings, **environment}, output)
+        variables = {**self._environment, **settings, **environment}
+        process = Process(list(arguments), variables, output, prefix)
         self.started.append(process)
         return process
 
     def worker(self, *arguments: str, **options: Any) -> Process:
-        """Start `runjobs`."""
+        """Start `runjobs` as one process, which is the worker."""
+        return self.start("runjobs", "--processes", "0", *arguments, **options)
+
+    def supervisor(self, *arguments: str, **options: Any) -> Process:
+        """Start `runjobs` as it is by default: a supervisor with workers as its children."""
         return self.start("runjobs", *arguments, **options)
 
     def reaper(self, *arguments: str, **options: Any) -> Process:

@@ -31,6 +31,8 @@ def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["drain", "--jobs", "500"], {"drain"}),
         (["enqueue", "--seconds", "0.1"], {"1 thread", "4 threads"}),
         (["enqueue_many", "--bulk", "500"], {"enqueue_many", "peak memory"}),
+        (["latency", "--picks", "5"], {"p50", "p99"}),
+        (["idle", "--idle", "2"], {"transactions", "CPU", "memory", "connections"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

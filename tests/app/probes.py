@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -70,9 +72,46 @@ def leave(key: str, how: str) -> None:
             raise KeyboardInterrupt
         case "os._exit":
             os._exit(3)
+        case "os._exit 0":
+            os._exit(0)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(60)
+
+
+@job
+def hold_gil(key: str, seconds: int) -> None:
+    """Let no other thread of this process run for a while, as some C extensions do."""
+    ledger.note("start", key)
+    ctypes.PyDLL(None).sleep(seconds)
+    ledger.note("end", key)
+
+
+@job
+def allocate(key: str, megabytes: int) -> None:
+    """Use memory."""
+    ledger.note("start", key)
+    len(b"x" * (megabytes << 20))
+    ledger.note("end", key)
+
+
+@job
+def start_program(key: str) -> dict[str, Any]:
+    """Start a program, end it by SIGTERM; return its status, and what it was told of the worker."""
+    ledger.note("start", key)
+    code = "import os, time; print('PGJOBS_CHILD' in os.environ, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
+        assert program.stdout
+        told = program.stdout.readline().strip() == b"True"
+        program.terminate()
+    return {"status": program.returncode, "told": told}
+
+
+@job
+def orphan(key: str) -> None:
+    """Start a program that outlives the one that started it."""
+    subprocess.run(["/bin/sh", "-c", "sleep 1 >/dev/null 2>&1 &"], check=True)
+    ledger.note("end", key)
 
 
 @job

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.db import connection
 
 from django_pgjobs import claims, outcomes, reaper
+from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer
+from django_pgjobs.leases import Lease
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed
 from django_pgjobs.sessions import Execute
@@ -66,6 +69,11 @@ ROW: dict[str, str] = {
     "old cancelled": "status = 'cancelled', finished_at = now() - interval '31 days'",
 }
 ROW["lost"] = ROW["running"]
+
+
+def registered(execute: Execute) -> Lease:
+    """Register a worker, as a supervisor does."""
+    return Lease.register(execute, Board.create(1), pid=os.getpid(), queues=None, threads=1)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from django.db import connection
 
 from django_pgjobs import claims, outcomes, reaper
 from django_pgjobs.claims import Claimer
-from django_pgjobs.exceptions import WorkerDead
-from django_pgjobs.leases import Lease
+from django_pgjobs.leases import Lease, renew
 from django_pgjobs.models import Job, Worker
 from django_pgjobs.outcomes import Done, Failed
 from django_pgjobs.sessions import execute_on_django
 from tests.app.jobs import noop
+from tests.concurrency.actors import registered
 from tests.waiting import eventually
 
 execute = execute_on_django("default")
@@ -31,7 +31,7 @@ WRITES = {
 
 
 def register() -> int:
-    return Lease(execute, queues=None, threads=1).worker
+    return registered(execute).worker
 
 
 def claim_by(worker: int) -> claims.Claim:
@@ -98,7 +98,7 @@ def test_a_stale_outcome_spoils_none_of_its_batch(audited):
 
 @pytest.fixture
 def aged_worker(audited) -> Lease:
-    lease = Lease(execute, queues=None, threads=1)
+    lease = registered(execute)
     with connection.cursor() as cursor:
         cursor.execute(
             "update django_pgjobs_worker set heartbeat_at = now() - interval '1 hour' where id = %s",
@@ -112,7 +112,7 @@ def test_a_heartbeat_on_its_way_saves_its_worker(sessions, aged_worker):
     claim_by(aged_worker.worker)
     living, reaping = sessions
     living.begin()
-    living.run(lambda execute: aged_worker.beat(execute, stopping=False))
+    living.run(lambda execute: renew(execute, [aged_worker], stopping=False))
     reaping.begin()
     assert reaping.run(lambda execute: reaper.run(execute, older_than=60))[:2] == (0, 0)
     reaping.commit()
@@ -128,27 +128,26 @@ def test_a_heartbeat_that_comes_too_late_learns_of_the_death(sessions, aged_work
     reaping.begin()
     assert reaping.run(lambda execute: reaper.run(execute, older_than=60))[:2] == (1, 1)
     late.begin()
-    beat = late.start(lambda execute: aged_worker.beat(execute, stopping=False))
+    beat = late.start(lambda execute: renew(execute, [aged_worker], stopping=False))
     assert late.waits_for(reaping, beat)
     reaping.commit()
-    with pytest.raises(WorkerDead):
-        beat.result(timeout=10)
+    assert beat.result(timeout=10) == [aged_worker], "it is told that the lease is lost"
     late.rollback()
     assert row()["status"] == "pending"
 
 
 def test_a_heartbeat_revives_nobody(audited):
-    lease = Lease(execute, queues=None, threads=1)
-    lease.sign_off(execute, "for this test")
-    with pytest.raises(WorkerDead):
-        lease.beat(execute, stopping=False)
+    lease = registered(execute)
+    lease.end(execute, "for this test")
+    assert renew(execute, [lease], stopping=False) == [lease]
     assert Worker.objects.get().died_at
 
 
 def test_of_two_reapers_one_takes_the_job(sessions, aged_worker):
     noop.enqueue()
-    claim_by(aged_worker.worker)
-    aged_worker.sign_off(execute, "for this test")
+    board = aged_worker.board
+    board.start(board.take(), claim_by(aged_worker.worker).id)
+    aged_worker.end(execute, "for this test")
     first, second = sessions
     for session in sessions:
         session.begin()

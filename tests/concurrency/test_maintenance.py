@@ -19,6 +19,7 @@ from django_pgjobs.outcomes import Done, Failed
 from django_pgjobs.sessions import Session, execute_on_django
 from tests import audit
 from tests.app.jobs import noop
+from tests.concurrency.actors import registered
 
 ERROR = {"attempt": 1, "error": "E", "message": "m", "traceback": "", "worker": "w"}
 # By hand: the audit trigger looks at the columns of the lifecycle only.
@@ -53,9 +54,9 @@ def test_reapers_pruners_workers_and_bulk_verbs_never_deadlock(audited):
         outcomes.settle(session.execute, lease.worker, results)
 
     def dying_worker(round_: int, session: Session) -> None:
-        lease = Lease(session.execute, queues=None, threads=1)
+        lease = registered(session.execute)
         work(round_, session, Claimer("default", lease.worker), lease)
-        lease.sign_off(session.execute, "for this test")
+        lease.end(session.execute, "for this test")
 
     def reap(round_: int, session: Session) -> None:
         reaper.run(session.execute, older_than=60)

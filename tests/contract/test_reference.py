@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,13 @@ SETTINGS = {row[0]: row[1:] for row in pages.table("docs/reference/settings.md",
 
 def test_every_setting_is_in_the_table_with_its_default():
     defaults = {key: getattr(conf.Settings(), name) for key, name in conf.KEYS.items()}
-    assert {key: float(default) for key, (default, *_) in SETTINGS.items()} == defaults
+    assert {key: literal_eval(default) for key, (default, *_) in SETTINGS.items()} == defaults
 
 
-@pytest.mark.parametrize("key", SETTINGS)
+TIMES_AND_COUNTS = [key for key in SETTINGS if key not in ("NOTIFY", "LISTEN_DATABASE")]
+
+
+@pytest.mark.parametrize("key", TIMES_AND_COUNTS)
 def test_the_table_gives_the_range_of_a_setting(key):
     given = SETTINGS[key][1]
 

@@ -35,6 +35,7 @@ def test_a_project_without_the_setting_has_no_fault():
         ({"NONE": 1}, ["pgjobs.E002"]),
         ({"POLL": 0}, ["pgjobs.E003"]),
         ({"LEASE": 10, "HEARTBEAT": 5}, ["pgjobs.E004"]),
+        ({"LISTEN_DATABASE": "direct"}, ["pgjobs.E006"]),
     ],
     ids=repr,
 )

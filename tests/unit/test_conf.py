@@ -18,12 +18,16 @@ REFUSED = [
     (SECONDS, [0, -1, None, "60", True, math.nan, math.inf, 1e12, 10**400, [], timedelta(0)]),
     (KEEPS, [-1, "7", True, math.nan, math.inf, -(10**400), {}, timedelta(-1)]),
     (COUNTS, [0, -1, None, 1.0, "5", True, 10**400, timedelta(1)]),
+    (["NOTIFY"], [None, 0, 1, "yes"]),
+    (["LISTEN_DATABASE"], [True, 0, ["default"]]),
 ]
 ALLOWED = [
     (["LEASE"], [60, 60.5, timedelta(minutes=5)]),
     (["HEARTBEAT", "POLL", "SHUTDOWN_TIMEOUT"], [1, 0.5, timedelta(seconds=2)]),
     (KEEPS, [None, 0, 1.5, timedelta(0), timedelta(days=365)]),
     (COUNTS, [1, 32_767]),
+    (["NOTIFY"], [True, False]),
+    (["LISTEN_DATABASE"], [None, "default", "other"]),
 ]
 
 
@@ -38,6 +42,8 @@ def test_without_the_setting_every_key_has_the_documented_default():
         lease=60,
         heartbeat=15,
         poll=1.0,
+        notify=True,
+        listen_database=None,
         shutdown_timeout=30,
         max_payload_bytes=100_000,
         keep_done=7 * 86_400,

@@ -13,7 +13,14 @@ from django.contrib.auth.models import User
 from django.db.models import TextChoices
 
 from django_pgjobs import InvalidOption, PgJobsError, get_job
-from django_pgjobs.options import LONGEST_DELAY, Options, check_kind, check_queue
+from django_pgjobs.options import (
+    LONGEST_DELAY,
+    LONGEST_TIMEOUT,
+    Options,
+    check_kind,
+    check_queue,
+    check_timeout,
+)
 
 
 class Unprintable:
@@ -110,6 +117,25 @@ ALLOWED = {
     ],
     "database": [None, "default", "other"],
 }
+
+
+SECONDS = [s for s in REFUSED["delay"] if s not in ([], {}, b"x")]
+
+
+@pytest.mark.parametrize("timeout", [*SECONDS, 0, -1, 1e-400, LONGEST_TIMEOUT + 1, "1", b"1", []])
+def test_a_wrong_timeout_is_refused(timeout):
+    with pytest.raises(InvalidOption, match=r"^timeout must be .* above 0 .* got ") as refusal:
+        check_timeout(timeout)
+
+    assert len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [(None, None), (1, 1.0), (0.5, 0.5), (datetime.timedelta(minutes=1), 60.0)],
+)
+def test_a_timeout_is_kept_in_seconds(timeout, seconds):
+    assert check_timeout(timeout) == seconds
 
 
 def pairs(table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
 import inspect
 
@@ -36,6 +37,17 @@ def test_with_options_it_keeps_them():
     assert with_options.options.max_attempts == 3
     with pytest.raises(UnknownKind):
         get_job("with_options")
+
+
+def test_a_timeout_belongs_to_the_kind():
+    @job(timeout=datetime.timedelta(seconds=90))
+    def timed() -> None: ...
+
+    assert timed.timeout == timed.using(priority=1).timeout == 90
+    with pytest.raises(InvalidOption, match="timeout must be"):
+        job(timeout=0)
+    with pytest.raises(InvalidOption, match="no option 'timeout'"):
+        timed.using(timeout=1)
 
 
 def test_with_empty_brackets_it_is_as_bare():

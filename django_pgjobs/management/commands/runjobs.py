@@ -12,13 +12,14 @@ from django.db import router
 from psycopg import errors
 
 from django_pgjobs import conf
+from django_pgjobs.children import CHILD
 from django_pgjobs.launch import run_alone, run_child
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
 from django_pgjobs.models import Job
 from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction
-from django_pgjobs.supervisor import CHILD, Supervisor
-from django_pgjobs.worker import WorkerOptions
+from django_pgjobs.supervisor import Supervisor
+from django_pgjobs.worker_options import WorkerOptions
 
 
 class Command(BaseCommand):
@@ -48,6 +49,13 @@ class Command(BaseCommand):
             type=arguments.whole(1, 1_000),
             default=8,
             help="jobs at a time in each process (default 8)",
+        )
+        parser.add_argument(
+            "--async-concurrency",
+            type=arguments.whole(1, 10_000),
+            default=100,
+            metavar="N",
+            help="jobs of async handlers at a time in each process, beside those (default 100)",
         )
         parser.add_argument(
             "--processes",
@@ -104,6 +112,7 @@ class Command(BaseCommand):
             queues=options["queues"],
             exclude=options["exclude"],
             threads=options["threads"],
+            async_concurrency=options["async_concurrency"],
             poll=options["poll"],
             notify=conf.get().notify and not options["no_notify"],
             shutdown_timeout=options["shutdown_timeout"],
@@ -121,16 +130,13 @@ class Command(BaseCommand):
             sys.exit(status)
 
     def _run(self, chosen: WorkerOptions, options: dict[str, Any]) -> int:
-        if descriptors := os.environ.get(CHILD):
+        if descriptors := os.environ.pop(CHILD, None):  # not for what a handler starts
             return run_child(chosen, descriptors)
         processes = options["processes"] if vars(self).get("_called_from_command_line") else 0
         if options["verbosity"]:
             served = ", ".join(chosen.queues or ["every queue"])
-            where = (
-                f"{processes} processes with {chosen.threads} threads"
-                if processes
-                else "this process"
-            )
+            places = {0: "this process", 1: "one worker process"}
+            where = places.get(processes, f"{processes} worker processes")
             self.stderr.write(f"Running jobs of {served} in {where}.")
         if not processes:
             return run_alone(chosen, on_signals)

@@ -1,0 +1,141 @@
+"""What the two places that run handlers, the threads and the event loop, have in common.
+
+Invariant: a claim that came in leaves by the inbox or by `take_back()`, exactly once; the board
+knows that it started before its handler does anything.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from django_pgjobs.claims import Claim
+from django_pgjobs.deadlines import Deadline, Watch
+from django_pgjobs.leases import Lease
+from django_pgjobs.outcomes import Outcome
+from django_pgjobs.registry import JobType
+
+MOST_AHEAD = 1_000  # claims waiting for a turn: a statement then settles and claims half of them
+# Work that may wait for its turn, in seconds: about the time of some claims. Short jobs are claimed
+# ahead, long ones are not, so that none waits here while another worker is idle.
+AHEAD = 0.05
+_NEVER = Deadline(None)
+
+
+class Held(NamedTuple):
+    """A claim that this worker holds, its slot on the board, and its handler if there is one."""
+
+    claim: Claim
+    slot: int
+    job_type: JobType[..., Any] | None
+
+
+class News(NamedTuple):
+    """What became of a claim: its outcome, or None where it was not started."""
+
+    held: Held
+    outcome: Outcome | None
+    seconds: float
+
+
+Inbox = SimpleQueue[News | None]  # None only wakes the pump
+
+
+class Runner(ABC):
+    """Runs handlers, so many at a time. All but the running itself is the pump's thread's."""
+
+    def __init__(self, lease: Lease, capacity: int, inbox: Inbox, watch: Watch) -> None:
+        """Prepare to run so many jobs at a time."""
+        self.capacity = capacity
+        self.starts = 0  # only ever compared with itself: a lost increment does no harm
+        self.closed = False  # starts nothing more
+        self.pace: float | None = None  # seconds that a handler takes, a moving average
+        self._count = 0  # claims that came in and have not left
+        self._stalled = (0, time.monotonic())  # starts so far, and since when there were no more
+        self._lease = lease
+        self._inbox = inbox
+        self._watch = watch
+
+    @property
+    def room(self) -> int:
+        """How many more claims to take: one for each turn, and short jobs ahead, by their pace."""
+        depth = self.capacity
+        if self.pace is not None:
+            depth += int(min(AHEAD * self.capacity / max(self.pace, 1e-6), MOST_AHEAD))
+        return max(0, depth - self._count)
+
+    def submit(self, held: Sequence[Held]) -> None:
+        """Take claims in, in this order."""
+        self._count += len(held)
+        self._put(held)
+
+    def take_back(self) -> list[Held]:
+        """Take the claims back that have not started."""
+        unstarted = self._take()
+        self._count -= len(unstarted)
+        return unstarted
+
+    def note(self, news: News) -> None:
+        """Take note of what the pump found in its inbox."""
+        self._count -= 1
+        if news.outcome is not None:
+            pace = news.seconds if self.pace is None else self.pace
+            self.pace = 0.9 * pace + 0.1 * news.seconds
+
+    def take_back_stalled(self, patience: float) -> list[Held]:
+        """Take back what waits, where nothing has started for so long."""
+        now = time.monotonic()
+        if self.starts != self._stalled[0] or self.idle:
+            self._stalled = (self.starts, now)
+        if now - self._stalled[1] <= patience:
+            return []
+        self.pace = max(self.pace or 0.0, patience)  # so that nothing is claimed ahead for a while
+        return self.take_back()
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether no claim waits for its turn."""
+
+    @property
+    @abstractmethod
+    def running(self) -> list[Held]:
+        """What is running now."""
+
+    @property
+    @abstractmethod
+    def stuck(self) -> list[Held]:
+        """What is running now and cannot be stopped, though its time is over."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Start nothing more, and end after what is running."""
+
+    @abstractmethod
+    def _put(self, held: Sequence[Held]) -> None: ...
+
+    @abstractmethod
+    def _take(self) -> list[Held]: ...
+
+    def _may_start(self) -> bool:
+        return self._lease.safe and not self.closed
+
+    def _begin(self, held: Held) -> Deadline:
+        """Note the start, and when the attempt must end."""
+        seconds = held.job_type.timeout if held.job_type else None
+        deadline = _NEVER if seconds is None else Deadline(seconds, self._watch)
+        self._lease.board.start(held.slot, held.claim.id, deadline.at)
+        self.starts += 1
+        return deadline
+
+    def _mark_stuck(self, held: Held) -> None:
+        self._lease.board.time_out(held.slot)
+        self._inbox.put(None)
+
+    def _end(self, held: Held, outcome: Outcome | None, began: float) -> None:
+        if held.job_type and held.job_type.timeout:
+            self._lease.board.end(held.slot)
+        self._inbox.put(News(held, outcome, time.perf_counter() - began))

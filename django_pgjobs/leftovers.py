@@ -1,0 +1,77 @@
+"""What a job leaves behind on the connections of its thread ends with the job.
+
+Invariant: a transaction that a handler left open is rolled back and reported, never taken over by the
+next job. Not for threads whose transaction is somebody else's, such as a test's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from django.db import connections
+from psycopg.pq import TransactionStatus
+
+from django_pgjobs.exceptions import PgJobsError
+
+_OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
+
+
+class TransactionLeftOpen(PgJobsError):
+    """A handler returned inside a transaction."""
+
+    @classmethod
+    def on(cls, aliases: Iterable[str]) -> Self:
+        """Name the databases."""
+        return cls(
+            f"The handler returned with a transaction open on {', '.join(map(repr, aliases))}: it "
+            "was rolled back. Leave atomic() blocks before returning, and commit what you began."
+        )
+
+
+def check_before() -> None:
+    """Close what is broken or too old, and distrust the rest."""
+    for connection in _connections():
+        connection.close_if_unusable_or_obsolete()
+    distrust()
+
+
+def distrust() -> None:
+    """Have the next query on each connection find out whether the server is gone."""
+    for connection in _connections():
+        connection.health_check_done = False
+        connection.health_check_enabled = True
+
+
+def remove() -> list[str]:
+    """Treat the connections as Django does at the end of a request; return what was left open."""
+    left = roll_back()
+    for connection in _connections():
+        connection.close_if_unusable_or_obsolete()
+    return left
+
+
+def roll_back() -> list[str]:
+    """Roll back open transactions and return their aliases; other connections stay as they are."""
+    return [connection.alias for connection in _connections() if _roll_back(connection)]
+
+
+def _roll_back(connection: Any) -> bool:
+    connection.queries_log.clear()  # with DEBUG on it would grow for ever
+    session = connection.connection
+    if session is None and not connection.in_atomic_block:
+        return False
+    unfinished = session is not None and session.info.transaction_status in _OPEN
+    if connection.in_atomic_block or (unfinished and connection.settings_dict["AUTOCOMMIT"]):
+        # Django's wrapper cannot leave an atomic block that nobody will exit: replace it.
+        if session is not None:
+            connection._close()  # noqa: SLF001 -- close() inside atomic() keeps the wrapper's state
+        del connections[connection.alias]
+        return True
+    if session.closed or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+        connection.close()
+    return False
+
+
+def _connections() -> list[Any]:  # Any: django-stubs knows half of the wrapper's attributes
+    return list(connections.all(initialized_only=True))

@@ -1,0 +1,102 @@
+"""The threads of a worker that run sync handlers, and claims that no handler fits.
+
+Claims go in by the batch and are pulled by whichever thread is free.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from django.db import connections
+
+from django_pgjobs import execution
+from django_pgjobs.attempts import Held, Inbox, Runner
+from django_pgjobs.claims import Claim
+from django_pgjobs.deadlines import Deadline, Watch, interrupt_thread, withdraw_from_thread
+from django_pgjobs.leases import Lease
+from django_pgjobs.outcomes import Outcome
+
+
+class Threads(Runner):
+    """A fixed number of threads, with one queue before them."""
+
+    def __init__(self, lease: Lease, capacity: int, inbox: Inbox, watch: Watch) -> None:
+        """Start the threads."""
+        super().__init__(lease, capacity, inbox, watch)
+        self._ready: SimpleQueue[Held | None] = SimpleQueue()
+        self._running: dict[int, tuple[Held, Deadline]] = {}  # by thread
+        self._threads = [
+            threading.Thread(target=self._work, name=f"pgjobs-handler-{n}", daemon=True)
+            for n in range(1, capacity + 1)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no claim waits for a thread."""
+        return self._ready.empty()
+
+    @property
+    def running(self) -> list[Held]:
+        """What is running now."""
+        return [held for held, _ in list(self._running.values())]
+
+    @property
+    def stuck(self) -> list[Held]:
+        """What did not stop when it was interrupted."""
+        return [held for held, deadline in list(self._running.values()) if deadline.stuck]
+
+    def close(self) -> None:
+        """Start nothing more, and let each thread end after what it runs."""
+        self.closed = True
+        for _ in self._threads:
+            self._ready.put(None)
+
+    def _put(self, held: Sequence[Held]) -> None:
+        for one in held:
+            self._ready.put(one)
+
+    def _take(self) -> list[Held]:
+        unstarted = []
+        try:
+            while held := self._ready.get_nowait():
+                unstarted.append(held)
+        except Empty:
+            pass
+        return unstarted
+
+    def _work(self) -> None:
+        thread = threading.get_ident()
+        try:
+            while (held := self._ready.get()) is not None:
+                began = time.perf_counter()
+                outcome: Outcome | None = None
+                if self._may_start():
+                    deadline = self._begin(held)
+                    self._running[thread] = (held, deadline)
+                    if deadline.seconds is not None:
+                        self._say_what_stops(deadline, held, thread)
+                    outcome = self._execute(held.claim, deadline)
+                self._running.pop(thread, None)
+                self._end(held, outcome, began)
+        finally:
+            connections.close_all()
+
+    def _say_what_stops(self, deadline: Deadline, held: Held, thread: int) -> None:
+        deadline.on_time(
+            partial(interrupt_thread, thread),
+            partial(withdraw_from_thread, thread),
+            partial(self._mark_stuck, held),
+        )
+
+    def _execute(self, claim: Claim, deadline: Deadline) -> Outcome:
+        try:
+            return execution.run_in_thread(claim, self._lease.name, deadline)
+        # Cleaning up after a job can fail too, with its connection for one. The thread must live.
+        except BaseException as error:  # noqa: BLE001
+            return execution.failed(claim, error, self._lease.name)

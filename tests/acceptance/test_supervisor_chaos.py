@@ -1,0 +1,77 @@
+"""Children and supervisors killed at random moments under load: no job is lost, and no count is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from django_pgjobs.models import Job, Worker
+from tests.app.probes import record
+from tests.processes import FAST, no_back_off
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("audited")
+KILLS = 30
+OPTIONS = ("--processes", "2", "--threads", "2")
+
+
+def settled() -> bool:
+    no_back_off()
+    return not Job.objects.filter(status__in=["pending", "running"]).exists()
+
+
+def enqueue(chance: random.Random, first: int) -> int:
+    """Enqueue a handful, and return the number of the next job."""
+    last = first + 60
+    record.using(max_attempts=60).enqueue_many(
+        {"key": str(n), "seconds": chance.choice([0, 0, 0.002, 0.05])} for n in range(first, last)
+    )
+    return last
+
+
+@pytest.mark.parametrize("supervisors_die_too", [False, True])
+def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors_die_too):
+    seed = int(os.environ.get("PGJOBS_TEST_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"PGJOBS_TEST_SEED={seed}")  # noqa: T201 -- pytest shows it with a failure
+    chance = random.Random(seed)  # noqa: S311 -- to be repeated, not to be secret
+    supervisors = [processes.supervisor(*OPTIONS, pgjobs=FAST) for _ in range(2)]
+    for supervisor in supervisors:
+        assert supervisor.worker
+    jobs = 0
+    for _ in range(KILLS // 2):
+        jobs = enqueue(chance, jobs)
+        victim = chance.randrange(2)
+        children = eventually(lambda victim=victim: supervisors[victim].children)
+        time.sleep(chance.uniform(0, 0.3))  # not to wait: the moment is the test's input
+        if supervisors_die_too and chance.random() < 0.5:
+            supervisors[victim].signal(signal.SIGKILL)
+            supervisors[victim] = processes.supervisor(*OPTIONS, pgjobs=FAST)
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(children), signal.SIGKILL)
+        no_back_off()
+    eventually(settled, within=40)
+    assert [supervisor.stop() for supervisor in supervisors] == [0, 0]
+    assert_counts_are_true(processes, jobs, exact=not supervisors_die_too)
+
+
+def assert_counts_are_true(processes, jobs: int, *, exact: bool) -> None:
+    assert Counter(Job.objects.values_list("status", flat=True)) == {"done": jobs}
+    starts = Counter(entry.key for entry in processes.ledger.starts())
+    assert sum(starts.values()) > jobs, "no kill hit a job: this run has shown nothing"
+    unseen = 0  # starts that were counted, of handlers that did not come to their first line
+    for job in Job.objects.all():
+        assert 1 <= starts[job.payload["key"]] <= job.attempts, job.errors
+        lost = [entry["attempt"] for entry in job.errors if entry["error"] == "WorkerLost"]
+        assert lost == list(range(1, job.attempts)), "each lost attempt is told"
+        unseen += job.attempts - starts[job.payload["key"]]
+    killed = Worker.objects.exclude(death="stopped").count()
+    if exact:
+        assert set(Worker.objects.values_list("death", flat=True)) <= {"stopped", "signal 9"}
+        assert unseen <= max(1, killed // 10), (unseen, killed)

@@ -1,0 +1,113 @@
+"""The database goes away: the supervisor keeps its children, and all go on when it is back."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from example_project.postgres import EmbeddedPostgres
+from tests.acceptance.test_server_restart import SAFE, enqueue, statuses
+from tests.processes import FAST, Processes
+from tests.proxies import Proxy
+from tests.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(fsync=False, settings=SAFE) as server:
+        yield server
+
+
+@pytest.fixture
+def processes(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Processes]:
+    with Processes({**os.environ, "PGJOBS_TEST_URL": server.url}, tmp_path) as processes:
+        assert processes.start("migrate", "--verbosity", "0").wait(60) == 0
+        yield processes
+
+
+def assert_jobs_flow(server, processes, key: str) -> None:
+    enqueue(server, "record", key)
+    eventually(lambda: statuses(server)[key] == ("done", 1), within=10)
+
+
+def test_it_outlives_restarts_and_keeps_its_children(server, processes, request):
+    name = request.node.name
+    supervisor = processes.supervisor("--processes", "2", "--threads", "1", pgjobs=FAST)
+    assert_jobs_flow(server, processes, f"{name}-first")
+    children = supervisor.children
+    enqueue(server, "hold", "across")
+    eventually(lambda: processes.ledger.starts("across"))
+    for mode in ("fast", "immediate"):
+        server.restart(mode)
+        assert_jobs_flow(server, processes, f"{name}-{mode}")
+    server.down("immediate")
+    processes.open_gate("across")
+    eventually(lambda: "The keeper cannot reach the database" in supervisor.output)
+    down = time.monotonic()
+    eventually(lambda: time.monotonic() - down > 2.5, within=10)  # longer than the lease
+    server.up()
+    eventually(lambda: statuses(server)["across"] == ("done", 1), within=10)
+    assert_jobs_flow(server, processes, f"{name}-last")
+    assert supervisor.children == children
+    assert "died" not in supervisor.output
+    assert supervisor.stop() == 0
+
+
+def test_it_waits_for_a_database_that_is_not_there_yet(server, processes):
+    server.down("fast")
+    supervisor = processes.supervisor(pgjobs={"LEASE": 0.2, "HEARTBEAT": 0.05, "POLL": 0.1})
+    eventually(lambda: "The keeper cannot reach the database, trying again" in supervisor.output)
+    children = eventually(lambda: supervisor.children)
+    began = time.monotonic()
+    eventually(lambda: time.monotonic() - began > 2.5, within=10)  # longer than ten leases
+    server.up()
+    assert_jobs_flow(server, processes, "late")
+    assert supervisor.children == children, "who waits to be registered is not silent"
+    assert supervisor.stop() == 0
+
+
+def test_it_stops_in_time_while_there_is_no_server(server, processes):
+    supervisor = processes.supervisor("--shutdown-timeout", "1")
+    enqueue(server, "hold", "cut")
+    eventually(lambda: processes.ledger.starts("cut"))
+    server.down("fast")
+    eventually(lambda: "cannot be reached" in supervisor.output)
+    try:
+        asked = time.monotonic()
+        assert supervisor.stop() == 1
+        assert time.monotonic() - asked < 1 + 2 + 1 + 2
+    finally:
+        server.up()
+    assert "could not be recorded" in supervisor.output
+
+
+def test_missing_tables_are_an_error_at_the_start(server, tmp_path):
+    empty = urlsplit(server.url)._replace(path="/template1").geturl()
+    with Processes({**os.environ, "PGJOBS_TEST_URL": empty}, tmp_path) as processes:
+        supervisor = processes.supervisor()
+        assert supervisor.wait() == 1
+        assert "Run manage.py migrate first" in supervisor.output
+        assert "Traceback" not in supervisor.output
+
+
+def test_a_server_that_does_not_answer_is_left_and_does_not_delay_a_stop(server, processes):
+    with Proxy(server.port) as proxy:
+        through = json.dumps({"HOST": "127.0.0.1", "PORT": str(proxy.port)})
+        options = {"pgjobs": FAST, "PGJOBS_TEST_CONNECTION": through}
+        supervisor = processes.supervisor("--shutdown-timeout", "1", **options)
+        assert_jobs_flow(server, processes, "before")
+        children = supervisor.children
+        proxy.silence()  # what is open stays so, and nothing comes through; new ones work
+        assert_jobs_flow(server, processes, "after")
+        assert supervisor.children == children
+        proxy.silence(new=True)
+        enqueue(server, "hold", "never")
+        asked = time.monotonic()
+        assert supervisor.stop() in (0, 1)
+        assert time.monotonic() - asked < 1 + 2 + 1 + 2

@@ -1,0 +1,76 @@
+"""Faults to plant into the supervisor and its children: see `tests.faults`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def no_death_signal() -> None:
+    """Be on a system that does not kill processes with their parent."""
+    from django_pgjobs import launch  # noqa: PLC0415 -- no models before the apps are loaded
+
+    launch._die_with_parent = lambda: None
+
+
+def deaths_name_nothing() -> None:
+    """Record a death without the jobs that had started."""
+    from django_pgjobs import statements  # noqa: PLC0415 -- likewise
+
+    given = "%(started)s::jsonb"
+    assert given in statements.END_LEASE, "adapt the fault to the statement"
+    statements.END_LEASE = statements.END_LEASE.replace(given, f"nullif({given}, {given})")
+
+
+def no_heartbeats() -> None:
+    """Leave the heartbeats to somebody else."""
+    from django_pgjobs.keeper import Keeper  # noqa: PLC0415 -- likewise
+
+    real = Keeper.keep
+    Keeper.keep = lambda self, _kept, *, stopping: real(self, [], stopping=stopping)
+
+
+def want_of_memory_is_guessed() -> None:
+    """Take every SIGKILL for the kernel's."""
+    from django_pgjobs.resources import MemoryKills  # noqa: PLC0415 -- likewise
+
+    MemoryKills.take = lambda _: True
+
+
+def any_exit_0_is_clean() -> None:
+    """Believe an exit status, whoever exits."""
+    from django_pgjobs.board import Board  # noqa: PLC0415 -- likewise
+
+    Board.finished = property(lambda _: True)
+
+
+def leaving_is_stopping() -> None:
+    """Give a worker that is replaced no more time than one that is stopped."""
+    from django_pgjobs.board import Board  # noqa: PLC0415 -- likewise
+    from django_pgjobs.worker import Worker  # noqa: PLC0415 -- likewise
+
+    workers: list[Any] = []
+    real_init, real_leave = Worker.__init__, Board.leave
+
+    def init(self: Any, *arguments: Any) -> None:
+        real_init(self, *arguments)
+        workers.append(self)
+
+    def leave(self: Any) -> None:
+        real_leave(self)
+        workers[0].stop()
+
+    Worker.__init__, Board.leave = init, leave
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    fault.__name__.replace("_", "-"): fault
+    for fault in (
+        no_death_signal,
+        deaths_name_nothing,
+        no_heartbeats,
+        want_of_memory_is_guessed,
+        any_exit_0_is_clean,
+        leaving_is_stopping,
+    )
+}
