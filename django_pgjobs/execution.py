@@ -7,6 +7,7 @@ call ends in an `Outcome`. What a job leaves behind in its thread ends with the 
 from __future__ import annotations
 
 import contextvars
+import inspect
 import logging
 import random
 from typing import Any
@@ -42,6 +43,8 @@ def run(claim: Claim, worker: str) -> Outcome:
             value = async_to_sync(job_type.handler)(**payload)
         else:
             value = job_type.handler(**payload)
+            if inspect.iscoroutine(value):  # an async handler behind a decorator that is not
+                value = async_to_sync(lambda: value)()
     # SystemExit ends the handler, not the worker, and whatever else it raises is the job's too.
     except BaseException as error:  # noqa: BLE001
         return failed(claim, error, worker)
@@ -117,7 +120,8 @@ def _clean(connection: Any) -> bool:
     session = connection.connection
     if session is None and not connection.in_atomic_block:
         return False
-    unfinished = session is not None and session.info.transaction_status in _OPEN
+    postgres = session is not None and connection.vendor == "postgresql"
+    unfinished = postgres and session.info.transaction_status in _OPEN
     if connection.in_atomic_block or (unfinished and connection.settings_dict["AUTOCOMMIT"]):
         # Django's wrapper cannot leave an atomic block that nobody will exit: replace it.
         if session is not None:

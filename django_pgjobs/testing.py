@@ -7,6 +7,7 @@ threads and the connection differ, so what passes here is what a worker does.
 from __future__ import annotations
 
 from django.db import connections, router, transaction
+from django.test import TestCase
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs import execution, outcomes
@@ -41,7 +42,11 @@ def _run(claim: Claim, worker: str, alias: str) -> Outcome:
     connection = connections[alias]
     if not connection.in_atomic_block:
         return execution.run(claim, worker)
-    with transaction.atomic(using=alias):
+    savepoint = transaction.atomic(using=alias)
+    # As TestCase does with its own: a handler's atomic(durable=True) may stand inside this one.
+    savepoint._from_testcase = True  # type: ignore[attr-defined]  # noqa: SLF001
+    # What a handler asks for on_commit() happens after its own commit, which a worker would see.
+    with TestCase.captureOnCommitCallbacks(using=alias, execute=True), savepoint:
         outcome = execution.run(claim, worker)
         status = connection.connection.info.transaction_status
         if connection.needs_rollback or status == TransactionStatus.INERROR:

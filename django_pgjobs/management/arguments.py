@@ -8,24 +8,38 @@ from __future__ import annotations
 import math
 from argparse import ArgumentTypeError
 
+from django.db import connections
+
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.options import check_queue
+
+LONGEST = 30 * 86_400  # seconds
 
 
 def seconds(text: str) -> float:
     """Read a number of seconds above 0."""
     value = _number(text)
-    if not 0 < value < math.inf:
-        raise ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
+    if not 0 < value <= LONGEST:
+        raise ArgumentTypeError(f"must be above 0 and up to {LONGEST} seconds, got {text!r}")
     return value
 
 
 def seconds_or_none(text: str) -> float:
     """Read a number of seconds, 0 included."""
     value = _number(text)
-    if not 0 <= value < math.inf:
-        raise ArgumentTypeError(f"must be 0 or more seconds, got {text!r}")
+    if not 0 <= value <= LONGEST:
+        raise ArgumentTypeError(f"must be from 0 to {LONGEST} seconds, got {text!r}")
     return value
+
+
+def database(text: str) -> str:
+    """Read the alias of a PostgreSQL database."""
+    if text not in connections or connections[text].vendor != "postgresql":
+        known = [alias for alias in connections if connections[alias].vendor == "postgresql"]
+        raise ArgumentTypeError(
+            f"must be the alias of a PostgreSQL database ({', '.join(known)}), got {text!r}"
+        )
+    return text
 
 
 def threads(text: str) -> int:

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at each SIGTERM and SIGINT. In another thread than the main one, do nothing.
+    """Call `stop` at each SIGTERM, SIGINT and SIGHUP. In another thread than the main one, do nothing.
 
     `stop` runs between two bytecodes of the main thread, so it must not take a lock.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, lambda *_: stop()) for number in numbers]
     try:
         yield

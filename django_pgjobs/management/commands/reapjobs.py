@@ -22,6 +22,7 @@ from django_pgjobs.sessions import (
     Session,
     execute_on_django,
     in_transaction,
+    reason,
 )
 
 
@@ -50,7 +51,10 @@ class Command(BaseCommand):
         parser.add_argument("--no-prune", action="store_true", help="delete no finished jobs")
         parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
         parser.add_argument(
-            "--database", metavar="ALIAS", help="the database of the jobs, if no router says it"
+            "--database",
+            type=arguments.database,
+            metavar="ALIAS",
+            help="the database of the jobs, if no router says it",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -64,7 +68,7 @@ class Command(BaseCommand):
             with on_signals(lambda: stopped.put(None)):
                 self._until_stopped(execute, options, stopped)
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
-            raise CommandError(f"Run manage.py migrate first: {error}") from error
+            raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         finally:
             if session:
                 session.close()
@@ -76,7 +80,7 @@ class Command(BaseCommand):
             try:
                 self._once(execute, options, stopped)
             except CONNECTION_ERRORS as error:
-                told = f"The database cannot be reached: {error}"
+                told = f"The database cannot be reached: {reason(error)}."
                 if not options["interval"]:
                     raise CommandError(told) from error
                 self.stderr.write(told)

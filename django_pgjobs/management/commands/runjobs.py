@@ -14,7 +14,7 @@ from django_pgjobs import conf
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
 from django_pgjobs.models import Job
-from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction
+from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction, reason
 from django_pgjobs.worker import Worker, WorkerOptions
 
 
@@ -28,7 +28,6 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        settings = conf.get()
         queues = parser.add_mutually_exclusive_group()
         queues.add_argument(
             "--queues", type=arguments.queues, metavar="A,B", help="serve only these queues"
@@ -47,19 +46,20 @@ class Command(BaseCommand):
         parser.add_argument(
             "--poll",
             type=arguments.seconds,
-            default=settings.poll,
             metavar="SECONDS",
-            help=f"look for due jobs at least this often (default {settings.poll:g})",
+            help="look for due jobs at least this often (default: PGJOBS['POLL'])",
         )
         parser.add_argument(
             "--shutdown-timeout",
             type=arguments.seconds_or_none,
-            default=settings.shutdown_timeout,
             metavar="SECONDS",
-            help=f"wait for running jobs at a stop (default {settings.shutdown_timeout:g})",
+            help="wait for running jobs at a stop (default: PGJOBS['SHUTDOWN_TIMEOUT'])",
         )
         parser.add_argument(
-            "--database", metavar="ALIAS", help="the database of the jobs, if no router says it"
+            "--database",
+            type=arguments.database,
+            metavar="ALIAS",
+            help="the database of the jobs, if no router says it",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -70,14 +70,15 @@ class Command(BaseCommand):
                 "runjobs sees committed jobs only, and a transaction is open here. In a test use "
                 "django_pgjobs.testing.drain(), or a TransactionTestCase."
             )
+        settings, poll, wait = conf.get(), options["poll"], options["shutdown_timeout"]
         worker = Worker(
             WorkerOptions(
                 database=database,
                 queues=options["queues"],
                 exclude=options["exclude"],
                 threads=options["threads"],
-                poll=options["poll"],
-                shutdown_timeout=options["shutdown_timeout"],
+                poll=settings.poll if poll is None else poll,
+                shutdown_timeout=settings.shutdown_timeout if wait is None else wait,
                 drain=options["drain"],
             )
         )
@@ -88,8 +89,10 @@ class Command(BaseCommand):
             with on_signals(worker.stop):
                 status = worker.run()
         except CONNECTION_ERRORS as error:
-            raise CommandError(f"The database {database!r} cannot be reached: {error}") from error
+            raise CommandError(
+                f"The database {database!r} cannot be reached: {reason(error)}."
+            ) from error
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
-            raise CommandError(f"Run manage.py migrate first: {error}") from error
+            raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         if status:
             sys.exit(status)
