@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from argparse import ArgumentTypeError
 
-from django.db import connections
+from django.core.management.base import CommandError
+from django.db import connections, router
 
 from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.models import Job
 from django_pgjobs.options import check_queue
 
 LONGEST = 30 * 86_400  # seconds
@@ -32,14 +34,22 @@ def seconds_or_none(text: str) -> float:
     return value
 
 
-def database(text: str) -> str:
-    """Read the alias of a PostgreSQL database."""
-    if text not in connections or connections[text].vendor != "postgresql":
-        known = [alias for alias in connections if connections[alias].vendor == "postgresql"]
-        raise ArgumentTypeError(
-            f"must be the alias of a PostgreSQL database ({', '.join(known)}), got {text!r}"
+def jobs_database(alias: str | None) -> str:
+    """Return the database of the jobs: `alias`, or else the one that the routers give.
+
+    Raises:
+        CommandError: it is not a PostgreSQL of this project.
+
+    """
+    chosen = alias or router.db_for_write(Job)
+    if chosen not in connections or connections[chosen].vendor != "postgresql":
+        known = [name for name in connections if connections[name].vendor == "postgresql"]
+        raise CommandError(
+            f"--database must be the alias of a PostgreSQL database, got {chosen!r}. "
+            f"This project has {', '.join(known) or 'none'}.",
+            returncode=2,
         )
-    return text
+    return chosen
 
 
 def threads(text: str) -> int:

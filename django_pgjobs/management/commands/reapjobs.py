@@ -8,13 +8,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import router
 from psycopg import errors
 
 from django_pgjobs import reaper
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
-from django_pgjobs.models import Job
 from django_pgjobs.reaper import Counts
 from django_pgjobs.sessions import (
     CONNECTION_ERRORS,
@@ -52,14 +50,13 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
         parser.add_argument(
             "--database",
-            type=arguments.database,
             metavar="ALIAS",
             help="the database of the jobs, if no router says it",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Reap once, or until a signal."""
-        database = options["database"] or router.db_for_write(Job)
+        database = arguments.jobs_database(options["database"])
         # In a test's transaction its jobs can be seen on Django's connection only.
         session = None if in_transaction(database) else Session(database)
         execute = session.execute if session else execute_on_django(database)

@@ -7,13 +7,11 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import router
 from psycopg import errors
 
 from django_pgjobs import conf
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
-from django_pgjobs.models import Job
 from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction, reason
 from django_pgjobs.worker import Worker, WorkerOptions
 
@@ -57,14 +55,13 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--database",
-            type=arguments.database,
             metavar="ALIAS",
             help="the database of the jobs, if no router says it",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run the worker; exit with its status unless that is 0."""
-        database = options["database"] or router.db_for_write(Job)
+        database = arguments.jobs_database(options["database"])
         if in_transaction(database):
             raise CommandError(
                 "runjobs sees committed jobs only, and a transaction is open here. In a test use "
