@@ -7,12 +7,13 @@ call ends in an `Outcome`. What a job leaves behind in its thread ends with the 
 from __future__ import annotations
 
 import contextvars
+import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 
 from django_pgjobs import conf, failures, leftovers, payloads, retries
 from django_pgjobs.claims import Claim
@@ -38,6 +39,8 @@ def run(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outcome:
                 return prepared
             job_type, payload = prepared
             value = job_type.handler(**payload)
+            if inspect.iscoroutine(value):  # an async handler behind a decorator that is not
+                value = async_to_sync(_result)(value)
     # SystemExit ends the handler, not the worker, and whatever else it raises is the job's too.
     except BaseException as error:  # noqa: BLE001
         return _conclude(claim, worker, None, deadline.verdict(error))
@@ -132,6 +135,10 @@ def failed(
     except BaseException:  # noqa: BLE001
         logger.warning(text, *facts, extra=_extra(claim))
     return Failed(claim, entry, delay, interrupts=isinstance(error, KeyboardInterrupt))
+
+
+async def _result(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return await coroutine
 
 
 def _extra(claim: Claim) -> dict[str, object]:

@@ -61,14 +61,15 @@ def _roll_back(connection: Any) -> bool:
     session = connection.connection
     if session is None and not connection.in_atomic_block:
         return False
-    unfinished = session is not None and session.info.transaction_status in _OPEN
+    postgres = session is not None and connection.vendor == "postgresql"
+    unfinished = postgres and session.info.transaction_status in _OPEN
     if connection.in_atomic_block or (unfinished and connection.settings_dict["AUTOCOMMIT"]):
         # Django's wrapper cannot leave an atomic block that nobody will exit: replace it.
         if session is not None:
             connection._close()  # noqa: SLF001 -- close() inside atomic() keeps the wrapper's state
         del connections[connection.alias]
         return True
-    if session.closed or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+    if (postgres and session.closed) or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
         connection.close()
     return False
 

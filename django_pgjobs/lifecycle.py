@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import models, router, transaction
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
@@ -40,6 +41,8 @@ FINAL = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
 # The start of the statement, by the database's clock. Not now(): that is the start of the
 # transaction, so in one long transaction (a TestCase) a job enqueued later would never be due.
 NOW = "statement_timestamp()"
+
+_MOST = 2**31 - 1  # what the columns of counts can hold
 
 _UNLOCK = {"locked_at": "null", "locked_by": "null"}
 _FINISH = {"finished_at": NOW, **_UNLOCK}
@@ -74,8 +77,9 @@ MOVES: Mapping[str, Move] = {
         frozenset({Status.PENDING}),
         Status.RUNNING,
         {
-            "attempts": "attempts + 1",
-            "claims": "claims + 1",
+            # Whatever number SQL has put there, one row must not fail the claim of all.
+            "attempts": f"least(attempts, {_MOST - 1}) + 1",
+            "claims": f"mod(claims, {_MOST}) + 1",
             "locked_at": NOW,
             "attempted_at": NOW,
         },
@@ -84,7 +88,7 @@ MOVES: Mapping[str, Move] = {
         frozenset({Status.RUNNING}),
         Status.PENDING,
         {
-            "attempts": "attempts - 1",
+            "attempts": "greatest(attempts - 1, 0)",
             "attempted_at": "case when attempts > 1 then attempted_at end",
             **_UNLOCK,
         },
@@ -104,7 +108,7 @@ MOVES: Mapping[str, Move] = {
             "finished_at": "null",
             "cancel_requested_at": "null",
             # The budget of attempts starts over, while `attempts` goes on counting.
-            "max_attempts": "attempts + greatest(max_attempts - attempts_before, 1)",
+            "max_attempts": f"least(attempts::bigint + greatest(max_attempts - attempts_before, 1), {_MOST})",
             "attempts_before": "attempts",
         },
     ),
@@ -152,6 +156,17 @@ def _update(jobs: models.QuerySet[Job], sources: frozenset[Status], **values: An
     # chooses ids. The guard stands beside the lock, where PostgreSQL checks it again on the newest
     # version of a row; inside `jobs` it would be checked on the version of the snapshot alone.
     guard = {"status__in": sorted(sources)}
-    locked = table.filter(pk__in=jobs.values("pk"), **guard).select_for_update(skip_locked=True)
+    locked = table.filter(_among(jobs), **guard).select_for_update(skip_locked=True)
     with transaction.atomic(using=alias, savepoint=False):
-        return table.filter(pk__in=locked.values("pk"), **guard).update(**values)
+        return table.filter(_among(locked), **guard).update(**values)
+
+
+def _among(jobs: models.QuerySet[Job]) -> models.Func:
+    """Return `id = any(array(...))`: unlike IN it is read once, whatever the planner thinks."""
+    return models.Func(
+        models.F("pk"),
+        ArraySubquery(jobs.values("pk")),
+        template="%(expressions)s)",
+        arg_joiner=" = any(",
+        output_field=models.BooleanField(),
+    )

@@ -121,23 +121,23 @@ class Job(models.Model):
             "Rises by one at each claim and never falls: with the worker, a claim's token."
         ),
     )
-    locked_at = models.DateTimeField(_("locked at"), null=True)
+    locked_at = models.DateTimeField(_("locked at"), null=True, blank=True)
     locked_by = models.BigIntegerField(
-        _("locked by"), null=True, help_text=_("The id of the worker.")
+        _("locked by"), null=True, blank=True, help_text=_("The id of the worker.")
     )
     last_error = models.TextField(_("last error"), db_default="")
     errors = models.JSONField(_("errors"), db_default=Value([], models.JSONField()))
-    result = models.JSONField(_("result"), null=True)
+    result = models.JSONField(_("result"), null=True, blank=True)
     created_at = models.DateTimeField(_("created at"), db_default=Now())
-    attempted_at = models.DateTimeField(_("last attempted at"), null=True)
-    finished_at = models.DateTimeField(_("finished at"), null=True)
-    unique_key = models.CharField(_("unique key"), max_length=100, null=True)  # noqa: DJ001 -- NULL: no key
+    attempted_at = models.DateTimeField(_("last attempted at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    unique_key = models.CharField(_("unique key"), max_length=100, null=True, blank=True)  # noqa: DJ001 -- NULL: no key
     concurrency_key = models.CharField(  # noqa: DJ001 -- NULL: no key
-        _("concurrency key"), max_length=200, null=True
+        _("concurrency key"), max_length=200, null=True, blank=True
     )
-    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
-    subject_type = models.CharField(_("subject type"), max_length=200, null=True)  # noqa: DJ001 -- NULL: no subject
-    subject_id = models.CharField(_("subject id"), max_length=200, null=True)  # noqa: DJ001 -- NULL: no subject
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True, blank=True)
+    subject_type = models.CharField(_("subject type"), max_length=200, null=True, blank=True)  # noqa: DJ001 -- NULL: no subject
+    subject_id = models.CharField(_("subject id"), max_length=200, null=True, blank=True)  # noqa: DJ001 -- NULL: no subject
     meta = models.JSONField(_("meta"), db_default=Value({}, models.JSONField()))
 
     objects = JobQuerySet.as_manager()
@@ -225,12 +225,12 @@ class Worker(models.Model):
     id = models.BigAutoField(primary_key=True)
     host = models.CharField(_("host"), max_length=255)
     pid = models.IntegerField(_("process id"))
-    queues = models.JSONField(_("queues"), help_text=_("Null: every queue."), null=True)
+    queues = models.JSONField(_("queues"), help_text=_("Null: every queue."), null=True, blank=True)
     threads = models.IntegerField(_("threads"))
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
-    stopping_at = models.DateTimeField(_("stopping since"), null=True)
-    died_at = models.DateTimeField(_("died at"), null=True)
+    stopping_at = models.DateTimeField(_("stopping since"), null=True, blank=True)
+    died_at = models.DateTimeField(_("died at"), null=True, blank=True)
     death = models.CharField(_("reason of its death"), max_length=200, db_default="")
     started = models.JSONField(
         _("jobs started"),
@@ -243,7 +243,9 @@ class Worker(models.Model):
         verbose_name_plural = _("workers")
         indexes = (
             models.Index(
-                "heartbeat_at", name="pgjobs_worker_living", condition=Q(died_at__isnull=True)
+                "heartbeat_at",
+                name="pgjobs_worker_living",
+                condition=Q(died_at__isnull=True),
             ),
         )
 
@@ -255,7 +257,7 @@ class Queue(models.Model):
     """What is said about a queue: a row exists only where there is something to say."""
 
     name = models.CharField(_("name"), max_length=63, primary_key=True)
-    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=200, db_default="")
 
     class Meta:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import django.db
 import psycopg
-from psycopg import errors
 
 from django_pgjobs import failures, statements
 from django_pgjobs.claims import Claim
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 # What the server says of a value that it cannot store. Results and errors are made storable where
 # the job runs, so this is the last line of defence.
-_REFUSED = (psycopg.DataError, errors.ProgramLimitExceeded)
+_REFUSED = (psycopg.DataError, django.db.DataError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from asgiref.sync import sync_to_async
@@ -159,7 +160,7 @@ def job(
 
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
         _check_handler(handler)
-        name = check_kind(handler.__name__ if kind is None else kind)
+        name = check_kind(_named(handler) if kind is None else kind)
         job_type = JobType(handler, name, declared, _check_aliases(aliases), seconds)
         register(job_type)
         return job_type
@@ -177,7 +178,7 @@ def register(job_type: JobType[..., Any]) -> None:
     """
     for kind in (job_type.kind, *job_type.aliases):
         other = _kinds.get(kind)
-        if other is not None and _where(other.handler) != _where(job_type.handler):
+        if other is not None and not _again(other.handler, job_type.handler):
             raise DuplicateKind(
                 f"Two handlers are declared for the kind {kind!r}: {_where(other.handler)} and "
                 f"{_where(job_type.handler)}. Give one of them another kind=."
@@ -197,6 +198,8 @@ def get_job(kind: str) -> JobType[..., Any]:
         return _kinds[kind]
     except (KeyError, TypeError):
         pass
+    if isinstance(kind, JobType):
+        raise UnknownKind(f"A kind must be a str, got {kind!r}. Call its own enqueue().")
     near = difflib.get_close_matches(str(kind), _kinds, n=3)
     hint = (
         f"Did you mean {' or '.join(map(repr, near))}?"
@@ -223,6 +226,12 @@ def _check_handler(handler: object) -> None:
         raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
 
 
+def _named(handler: Callable[..., Any]) -> str:
+    if handler.__name__ == "<lambda>":
+        raise InvalidOption(f"@job needs a kind= for a lambda, got {handler!r}. Give it one.")
+    return handler.__name__
+
+
 def _check_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
     if isinstance(aliases, str) or not isinstance(aliases, Iterable):
         raise InvalidOption(f"aliases must be a list of kinds, got {aliases!r}.")
@@ -237,6 +246,20 @@ def _refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> N
             raise InvalidOption(f"{where} has no option {name!r}. {hint}")
 
 
+def _again(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
+    """Say whether `new` is `old` from a module that was read again.
+
+    Its code has been compiled again then. Two closures of one function share their code, and are two
+    handlers.
+    """
+    return new is old or (_where(new) == _where(old) and _code(new) is not _code(old))
+
+
+def _code(handler: Callable[..., Any]) -> CodeType:
+    code: CodeType = inspect.unwrap(handler).__code__
+    return code
+
+
 def _where(handler: Callable[..., Any]) -> str:
-    code = inspect.unwrap(handler).__code__
+    code = _code(handler)
     return f"{handler.__qualname__} ({code.co_filename}:{code.co_firstlineno})"

@@ -57,6 +57,10 @@ def connect(alias: str) -> BaseDatabaseWrapper:
     return wrapper
 
 
+class ValueTooLarge(psycopg.DataError):
+    """A value that the server cannot store for its size."""
+
+
 class Session:
     """A lazily opened psycopg connection to the database `alias`."""
 
@@ -88,6 +92,9 @@ class Session:
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 if not remaining:
                     raise
+            except errors.ProgramLimitExceeded as error:
+                # psycopg counts it among the errors of operation, as it does a lost connection.
+                raise ValueTooLarge(str(error)) from error
             except CONNECTION_ERRORS:
                 self.close()
                 raise
@@ -141,6 +148,13 @@ class Session:
             return nullcontext
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection.transaction
+
+
+def reason(error: Exception) -> str:
+    """Return what the server or the connection said, in one line and without the statement."""
+    diagnosis = getattr(error, "diag", None)
+    said = diagnosis.message_primary if diagnosis else None
+    return said or " ".join(str(error).split())
 
 
 def in_transaction(alias: str) -> bool:

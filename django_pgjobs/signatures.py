@@ -48,7 +48,8 @@ class Signature:
             try:
                 bound = self._full.bind_partial(*args, **kwargs).arguments
             except TypeError as error:
-                raise InvalidPayload(self._refusal(kind, str(error))) from None
+                fault = str(error).removeprefix("got ")
+                raise InvalidPayload(self._refusal(kind, fault)) from None
             extra = next(
                 (p.name for p in self._full.parameters.values() if p.kind is Parameter.VAR_KEYWORD),
                 None,
@@ -58,7 +59,9 @@ class Signature:
         elif isinstance(kwargs, Mapping):
             payload = dict(kwargs)
         else:  # one of enqueue_many()'s
-            raise InvalidPayload(self._refusal(kind, f"a {type(kwargs).__name__}, no mapping"))
+            raise InvalidPayload(
+                self._refusal(kind, f"{type(kwargs).__name__}, which is no mapping")
+            )
         if missing := self._required - payload.keys():
             raise InvalidPayload(self._refusal(kind, f"missing {_listed(missing)}"))
         if not self._open and (unknown := payload.keys() - self._names):

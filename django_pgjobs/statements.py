@@ -19,6 +19,7 @@ QUEUE = "django_pgjobs_queue"
 
 NEAR = 200  # jobs of a lane among which a claim looks for certain kinds
 MOST_ERRORS = 25  # entries kept in `errors`, the latest ones
+MOST_ERROR_BYTES = 1_000_000  # of them, as stored; 25 of ours are half of that at most
 
 # ---------------------------------------------------------------------------------------- enqueue
 
@@ -219,9 +220,12 @@ where {_SETTLED}
 returning j.id, j.claims
 """
 
-_NOTE_ERROR = f"""last_error = s.last_error, errors = case
-    when jsonb_array_length(j.errors) >= {MOST_ERRORS} then j.errors - 0 else j.errors
-    end || jsonb_build_array(s.error || jsonb_build_object('at', {NOW}))"""
+# The latest errors. What SQL has put there may be too large to be stored once more.
+_KEPT_ERRORS = f"""case
+    when pg_column_size(j.errors) > {MOST_ERROR_BYTES} then '[]'
+    when jsonb_array_length(j.errors) >= {MOST_ERRORS} then j.errors - 0
+    else j.errors end"""
+_NOTE_ERROR = f"""last_error = s.last_error, errors = {_KEPT_ERRORS} || jsonb_build_array(s.error || jsonb_build_object('at', {NOW}))"""
 _FAILURES = """jsonb_to_recordset(%(rows)s::jsonb)
     s(id bigint, claims int, delay float8, last_error text, error jsonb)"""
 
@@ -266,7 +270,7 @@ released as (
     where j.id = given.id and {_UNLESS_CANCELLED} returning j.id
 ),
 cancelled as (
-    update {JOB} j set {MOVES["cancel"].assignments}, attempts = attempts - 1 from given
+    update {JOB} j set {MOVES["cancel"].assignments}, attempts = greatest(attempts - 1, 0) from given
     where j.id = given.id and not {_UNLESS_CANCELLED} returning j.id
 ),
 done as (select id from released union all select id from cancelled)"""
@@ -336,9 +340,7 @@ def _lost(dead: str) -> str:
     where j.status = 'running' and ({dead} or (w.id is null and j.locked_at {_EXPIRED}))"""
 
 
-_NOTE_LOSS = f"""last_error = lost.message, errors = case
-    when jsonb_array_length(j.errors) >= {MOST_ERRORS} then j.errors - 0 else j.errors
-    end || jsonb_build_array(jsonb_build_object('attempt', j.attempts, 'error', 'WorkerLost',
+_NOTE_LOSS = f"""last_error = lost.message, errors = {_KEPT_ERRORS} || jsonb_build_array(jsonb_build_object('attempt', j.attempts, 'error', 'WorkerLost',
         'message', lost.message, 'traceback', '', 'worker', lost.worker, 'at', {NOW}))"""
 
 # Run by reaper.run(). Raw: three moves and the lock in one statement. The
@@ -409,6 +411,8 @@ COUNT_OLD = {status: f"select count(*) {_old(status)}" for status in PRUNE}
 
 # Run by reaper.run(): workers that died long ago and hold nothing.
 PRUNE_WORKERS = f"""
-delete from {WORKER} w where died_at < {NOW} - make_interval(secs => %(keep)s)
-and not exists (select from {JOB} j where j.status = 'running' and j.locked_by = w.id)
+delete from {WORKER} where id = any(array(
+    select w.id from {WORKER} w where died_at < {NOW} - make_interval(secs => %(keep)s)
+    and not exists (select from {JOB} j where j.status = 'running' and j.locked_by = w.id)
+    for update of w skip locked))
 """

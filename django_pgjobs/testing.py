@@ -10,6 +10,7 @@ import os
 
 from asgiref.sync import async_to_sync
 from django.db import connections, router, transaction
+from django.test import TestCase
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs import execution, outcomes, registry
@@ -45,7 +46,11 @@ def _run(claim: Claim, worker: str, alias: str) -> Outcome:
     connection = connections[alias]
     if not connection.in_atomic_block:
         return _call(claim, worker)
-    with transaction.atomic(using=alias):
+    savepoint = transaction.atomic(using=alias)
+    # As TestCase does with its own: a handler's atomic(durable=True) may stand inside this one.
+    savepoint._from_testcase = True  # type: ignore[attr-defined]  # noqa: SLF001
+    # What a handler asks for on_commit() happens after its own commit, which a worker would see.
+    with TestCase.captureOnCommitCallbacks(using=alias, execute=True), savepoint:
         outcome = _call(claim, worker)
         status = connection.connection.info.transaction_status
         if connection.needs_rollback or status == TransactionStatus.INERROR:

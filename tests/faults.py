@@ -110,6 +110,11 @@ def claim_counts_no_attempt() -> None:
     _replace_in_claim(("attempts = attempts + 1, ", ""))
 
 
+def claim_after_death() -> None:
+    """Let a worker claim whose death is recorded."""
+    _replace_in_claim((f" and {_statements()._LIVING}", ""))
+
+
 def release_keeps_attempt() -> None:
     """Charge the attempt of a job that never started."""
     for name in ("RELEASE", "RELEASE_ORPHANS"):
@@ -269,6 +274,7 @@ FAULTS: dict[str, Callable[[], None]] = supervisor_faults.FAULTS | {
         claim_in_a_join,
         claim_waits,
         claim_counts_no_attempt,
+        claim_after_death,
         release_keeps_attempt,
         reap_by_id_only,
         reap_by_age,

@@ -113,7 +113,7 @@ class Process:
             raise AssertionError(msg) from None
 
     def stop(self, within: float = 20) -> int:
-        """SIGTERM, then wait."""
+        """SIGTERM, then wait. Before a command has its handler in place it just ends, by the signal."""
         self.signal(signal.SIGTERM)
         return self.wait(within)
 

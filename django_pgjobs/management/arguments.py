@@ -9,23 +9,29 @@ import math
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 
+from django.core.management.base import CommandError
+from django.db import connections, router
+
 from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.models import Job
 from django_pgjobs.options import check_queue
+
+LONGEST = 30 * 86_400  # seconds
 
 
 def seconds(text: str) -> float:
     """Read a number of seconds above 0."""
     value = _number(text)
-    if not 0 < value < math.inf:
-        raise ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
+    if not 0 < value <= LONGEST:
+        raise ArgumentTypeError(f"must be above 0 and up to {LONGEST} seconds, got {text!r}")
     return value
 
 
 def seconds_or_none(text: str) -> float:
     """Read a number of seconds, 0 included."""
     value = _number(text)
-    if not 0 <= value < math.inf:
-        raise ArgumentTypeError(f"must be 0 or more seconds, got {text!r}")
+    if not 0 <= value <= LONGEST:
+        raise ArgumentTypeError(f"must be from 0 to {LONGEST} seconds, got {text!r}")
     return value
 
 
@@ -38,6 +44,24 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def jobs_database(alias: str | None) -> str:
+    """Return the database of the jobs: `alias`, or else the one that the routers give.
+
+    Raises:
+        CommandError: it is not a PostgreSQL of this project.
+
+    """
+    chosen = alias or router.db_for_write(Job)
+    if chosen not in connections or connections[chosen].vendor != "postgresql":
+        known = [name for name in connections if connections[name].vendor == "postgresql"]
+        raise CommandError(
+            f"--database must be the alias of a PostgreSQL database, got {chosen!r}. "
+            f"This project has {', '.join(known) or 'none'}.",
+            returncode=2,
+        )
+    return chosen
 
 
 def queues(text: str) -> list[str]:

@@ -20,7 +20,10 @@ class Migration(migrations.Migration):
                         max_length=63, primary_key=True, serialize=False, verbose_name="name"
                     ),
                 ),
-                ("paused_at", models.DateTimeField(null=True, verbose_name="paused at")),
+                (
+                    "paused_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="paused at"),
+                ),
                 (
                     "paused_by",
                     models.CharField(db_default="", max_length=200, verbose_name="paused by"),
@@ -90,11 +93,17 @@ class Migration(migrations.Migration):
                         verbose_name="claims",
                     ),
                 ),
-                ("locked_at", models.DateTimeField(null=True, verbose_name="locked at")),
+                (
+                    "locked_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="locked at"),
+                ),
                 (
                     "locked_by",
                     models.BigIntegerField(
-                        help_text="The id of the worker.", null=True, verbose_name="locked by"
+                        help_text="The id of the worker.",
+                        blank=True,
+                        null=True,
+                        verbose_name="locked by",
                     ),
                 ),
                 ("last_error", models.TextField(db_default="", verbose_name="last error")),
@@ -104,7 +113,7 @@ class Migration(migrations.Migration):
                         db_default=models.Value([], models.JSONField()), verbose_name="errors"
                     ),
                 ),
-                ("result", models.JSONField(null=True, verbose_name="result")),
+                ("result", models.JSONField(blank=True, null=True, verbose_name="result")),
                 (
                     "created_at",
                     models.DateTimeField(
@@ -112,27 +121,41 @@ class Migration(migrations.Migration):
                         verbose_name="created at",
                     ),
                 ),
-                ("attempted_at", models.DateTimeField(null=True, verbose_name="last attempted at")),
-                ("finished_at", models.DateTimeField(null=True, verbose_name="finished at")),
+                (
+                    "attempted_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="last attempted at"),
+                ),
+                (
+                    "finished_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
+                ),
                 (
                     "unique_key",
-                    models.CharField(max_length=100, null=True, verbose_name="unique key"),
+                    models.CharField(
+                        max_length=100, blank=True, null=True, verbose_name="unique key"
+                    ),
                 ),
                 (
                     "concurrency_key",
-                    models.CharField(max_length=200, null=True, verbose_name="concurrency key"),
+                    models.CharField(
+                        max_length=200, blank=True, null=True, verbose_name="concurrency key"
+                    ),
                 ),
                 (
                     "cancel_requested_at",
-                    models.DateTimeField(null=True, verbose_name="cancel requested at"),
+                    models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at"),
                 ),
                 (
                     "subject_type",
-                    models.CharField(max_length=200, null=True, verbose_name="subject type"),
+                    models.CharField(
+                        max_length=200, blank=True, null=True, verbose_name="subject type"
+                    ),
                 ),
                 (
                     "subject_id",
-                    models.CharField(max_length=200, null=True, verbose_name="subject id"),
+                    models.CharField(
+                        max_length=200, blank=True, null=True, verbose_name="subject id"
+                    ),
                 ),
                 (
                     "meta",
@@ -286,7 +309,7 @@ class Migration(migrations.Migration):
                 (
                     "queues",
                     models.JSONField(
-                        help_text="Null: every queue.", null=True, verbose_name="queues"
+                        help_text="Null: every queue.", blank=True, null=True, verbose_name="queues"
                     ),
                 ),
                 ("threads", models.IntegerField(verbose_name="threads")),
@@ -304,8 +327,11 @@ class Migration(migrations.Migration):
                         verbose_name="last heartbeat",
                     ),
                 ),
-                ("stopping_at", models.DateTimeField(null=True, verbose_name="stopping since")),
-                ("died_at", models.DateTimeField(null=True, verbose_name="died at")),
+                (
+                    "stopping_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="stopping since"),
+                ),
+                ("died_at", models.DateTimeField(blank=True, null=True, verbose_name="died at")),
                 (
                     "death",
                     models.CharField(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from django.db import connection
 
 from django_pgjobs.models import Job
 from tests import audit
@@ -18,6 +19,15 @@ def statuses() -> Counter[str]:
 
 def all_done(count: int) -> bool:
     return Job.objects.done().count() == count
+
+
+def sessions_in_transaction() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select count(*) from pg_stat_activity where application_name = 'pgjobs-test-process' "
+            "and xact_start is not null and state like 'idle%%'"
+        )
+        return cursor.fetchone()[0]
 
 
 def starts(processes) -> list[str]:
@@ -109,6 +119,7 @@ def test_a_slow_job_of_a_living_worker_is_never_reaped(processes):
         hold.enqueue(key=str(n))
     eventually(lambda: len(starts(processes)) == 10)
     first = worker.worker
+    assert sessions_in_transaction() == 0
     eventually(
         lambda: (worker.worker.heartbeat_at - first.heartbeat_at).total_seconds() > 2 * 3, within=20
     )

@@ -90,6 +90,7 @@ def test_workers_killed_at_random_moments_lose_no_job_and_no_count(processes):
         workers.append(processes.worker("--threads", "4", pgjobs=TOLD))
         no_back_off()
     eventually(settled, within=40)
+    assert all(process.worker for process in workers), "each is there to be stopped"
     assert [process.stop() for process in workers] == [0, 0, 0]
     assert_counts_are_true(processes, jobs)
 
@@ -130,6 +131,7 @@ def test_a_job_that_kills_its_worker_does_so_as_often_as_it_may_start(processes,
     assert (poison.status, poison.attempts, lost_attempts(poison)) == ("failed", 3, [1, 2, 3])
     assert poison.last_error.startswith("The worker was lost")
     assert Job.objects.done().count() == 100
+    assert worker.worker, "it is there to be stopped"
     assert worker.stop() == reaper.stop() == 0
 
 

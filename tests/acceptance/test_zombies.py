@@ -65,10 +65,13 @@ def test_a_zombie_does_not_disturb_the_attempt_that_runs_now(processes):
 
 
 def test_a_worker_whose_death_is_recorded_starts_nothing_more_and_exits(processes):
-    worker = processes.worker("--shutdown-timeout", "0", pgjobs=FAST)
+    pgjobs = {"LEASE": 6, "HEARTBEAT": 2, "POLL": 0.05}
+    worker = processes.worker("--shutdown-timeout", "0", pgjobs=pgjobs)
+    # Just after a heartbeat: it learns of its death some polls later only.
+    eventually(lambda: worker.worker.heartbeat_at > worker.worker.started_at)
     assert Worker.objects.filter(pk=worker.worker.pk).update(died_at=timezone.now()) == 1
-    assert worker.wait() == 1
     record.enqueue(key="x")
+    assert worker.wait() == 1
     assert "was taken for dead and must stop" in worker.output
     assert processes.ledger.starts() == []
-    assert Job.objects.pending().count() == 1
+    assert Job.objects.pending().filter(claims=0).count() == 1

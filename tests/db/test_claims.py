@@ -279,3 +279,26 @@ def test_a_worker_whose_death_is_recorded_claims_nothing(served):
 
     assert claimed(**served) == []
     assert ids(claimed(worker=8, **served)) == [job.id]
+
+
+@all_ways
+@pytest.mark.parametrize("column", ["attempts", "claims", "max_attempts", "attempts_before"])
+def test_a_row_with_an_absurd_count_stops_no_claim(served, column):
+    absurd = make(**{column: 2**31 - 1}, run_at=AGO)
+    good = make()
+
+    assert ids(claimed(**served)) == [absurd.id, good.id]
+
+    assert row(absurd)["attempts"] >= 1
+    assert row(absurd)["claims"] >= 1
+
+
+@pytest.mark.parametrize("give_back", [release, release_orphans])
+def test_a_row_whose_attempts_were_set_to_0_can_be_given_back(give_back):
+    job = make("running", attempts=0)
+    held = [claim_of(job)] if give_back is release else []
+
+    give_back(execute, 7, held)
+
+    assert row(job)["status"] == "pending"
+    assert row(job)["attempts"] == 0

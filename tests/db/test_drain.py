@@ -187,3 +187,32 @@ def test_the_jobs_of_another_database_are_drained_where_the_router_sends_them(se
 class JobsElsewhere:
     def db_for_write(self, model, **hints):
         return "other" if model in (Job, Worker) else None
+
+
+def test_a_handler_may_open_a_durable_block(kinds):
+    @job
+    def durable() -> None:
+        with transaction.atomic(durable=True):
+            pass
+
+    queued = durable.enqueue()
+
+    drain()
+
+    assert row(queued)["status"] == "done"
+
+
+def test_what_a_handler_asks_for_on_commit_happens_when_it_is_done(kinds):
+    seen = []
+
+    @job
+    def later() -> None:
+        with transaction.atomic():
+            transaction.on_commit(lambda: seen.append("committed"))
+            seen.append("in the block")
+
+    later.enqueue()
+
+    drain()
+
+    assert seen == ["in the block", "committed"]

@@ -6,13 +6,14 @@ import json
 import logging
 
 import pytest
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from django_pgjobs import failures, outcomes, reaper
 from django_pgjobs.claims import release, release_orphans
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed
-from tests.db.rows import FUTURE, claim_of, claimed, execute, make, make_worker, row
+from tests.db.rows import AGO, FUTURE, claim_of, claimed, execute, make, make_worker, row
 
 pytestmark = pytest.mark.django_db
 
@@ -273,3 +274,19 @@ def test_the_row_stays_below_1_mb_after_25_huge_failures(kind):
     )
     assert count == 25
     assert 10_000 < size < 1_000_000
+
+
+@pytest.mark.parametrize("write", ["retry", "reap"])
+def test_errors_too_large_to_be_kept_are_dropped_for_the_new_one(write):
+    job = make("running")
+    Job.objects.filter(pk=job.pk).update(
+        errors=RawSQL("(select jsonb_agg(md5(n::text)) from generate_series(1, 50000) n)", ())
+    )
+    if write == "reap":
+        make_worker(id=7, died_at=AGO)
+        assert reaper.run(execute).jobs == 1
+    else:
+        assert settle(failure(claim_of(job), 5.0)) == []
+
+    [entry] = row(job)["errors"]
+    assert entry["attempt"] == 1

@@ -216,3 +216,24 @@ def test_a_verb_works_on_the_database_of_its_job():
 
     assert Job.objects.using("other").cancel() == 1
     assert Job.objects.using("other").get().status == "cancelled"
+
+
+def test_a_retry_by_hand_bears_absurd_counts():
+    absurd = make("failed", attempts=2**31 - 1, max_attempts=2**31 - 1)
+    usual = make("failed", attempts=5)
+
+    assert Job.objects.all().retry() == 2
+
+    assert row(absurd)["max_attempts"] == 2**31 - 1
+    assert row(usual)["max_attempts"] == 10
+
+
+def test_a_verb_on_a_table_without_statistics_reads_each_row_a_few_times():
+    Job.objects.bulk_create(
+        Job(kind="noop", status="failed", attempts=1, finished_at=AGO) for _ in range(800)
+    )
+    with connection.cursor() as cursor:  # what the planner believes before the first analyze
+        cursor.execute("set local enable_hashjoin = off; set local enable_mergejoin = off")
+        cursor.execute("set local statement_timeout = '5s'")
+
+    assert Job.objects.failed().filter(priority=0).retry() == 800

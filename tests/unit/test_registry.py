@@ -230,7 +230,7 @@ def test_the_same_function_again_replaces_its_older_self():
         ("..", "Declare its handler"),
         (None, "Declare its handler"),
         ([], "Declare its handler"),
-        (app_jobs.noop, "Declare its handler"),
+        (app_jobs.noop, "Call its own enqueue"),
     ],
 )
 def test_an_unknown_kind_is_an_error_with_the_nearest_known_ones(kind, hint):
@@ -267,3 +267,34 @@ def test_using_refuses_an_option_that_it_does_not_have(option):
 
 def test_a_job_type_says_what_it_is():
     assert repr(get_job("noop")).startswith("<JobType noop: noop (")
+
+
+def test_two_closures_of_one_function_are_two_handlers(kinds):
+    def make(n):
+        def handler() -> int:
+            return n
+
+        return handler
+
+    job(kind="closure")(make(1))
+
+    with pytest.raises(DuplicateKind):
+        job(kind="closure")(make(2))
+
+
+def test_two_handlers_behind_a_decorator_without_wraps_are_not_taken_for_one(kinds):
+    def bare(handler):
+        def wrapper(**kwargs: object) -> object:
+            return handler(**kwargs)
+
+        return wrapper
+
+    job(bare(lambda: "pay"))
+
+    with pytest.raises(DuplicateKind):
+        job(bare(lambda: "refund"))
+
+
+def test_a_lambda_needs_a_kind(kinds):
+    with pytest.raises(InvalidOption, match="kind="):
+        job(lambda: None)

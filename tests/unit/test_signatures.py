@@ -62,9 +62,9 @@ def test_arguments_are_bound_to_their_names_and_defaults_are_left_out(
         (extra, (), {"c": 1}, "missing 'a'"),
         (nothing, (1,), {}, "too many positional arguments"),
         (nothing, (), {"x": 1}, "unknown 'x'"),
-        (plain, (), None, "a NoneType"),
-        (plain, (), [("a", 1)], "a list"),
-        (plain, (), "a", "a str"),
+        (plain, (), None, "NoneType, which"),
+        (plain, (), [("a", 1)], "list, which"),
+        (plain, (), "a", "str, which"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_with_the_signature(handler, args, kwargs, fault):

@@ -8,13 +8,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import router
 from psycopg import errors
 
 from django_pgjobs import reaper
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
-from django_pgjobs.models import Job
 from django_pgjobs.reaper import Counts
 from django_pgjobs.sessions import (
     CONNECTION_ERRORS,
@@ -22,6 +20,7 @@ from django_pgjobs.sessions import (
     Session,
     execute_on_django,
     in_transaction,
+    reason,
 )
 
 
@@ -50,12 +49,14 @@ class Command(BaseCommand):
         parser.add_argument("--no-prune", action="store_true", help="delete no finished jobs")
         parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
         parser.add_argument(
-            "--database", metavar="ALIAS", help="the database of the jobs, if no router says it"
+            "--database",
+            metavar="ALIAS",
+            help="the database of the jobs, if no router says it",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Reap once, or until a signal."""
-        database = options["database"] or router.db_for_write(Job)
+        database = arguments.jobs_database(options["database"])
         # In a test's transaction its jobs can be seen on Django's connection only.
         session = None if in_transaction(database) else Session(database)
         execute = session.execute if session else execute_on_django(database)
@@ -64,7 +65,7 @@ class Command(BaseCommand):
             with on_signals(lambda: stopped.put(None)):
                 self._until_stopped(execute, options, stopped)
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
-            raise CommandError(f"Run manage.py migrate first: {error}") from error
+            raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         finally:
             if session:
                 session.close()
@@ -76,7 +77,7 @@ class Command(BaseCommand):
             try:
                 self._once(execute, options, stopped)
             except CONNECTION_ERRORS as error:
-                told = f"The database cannot be reached: {error}"
+                told = f"The database cannot be reached: {reason(error)}."
                 if not options["interval"]:
                     raise CommandError(told) from error
                 self.stderr.write(told)

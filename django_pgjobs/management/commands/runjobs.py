@@ -8,7 +8,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import router
 from psycopg import errors
 
 from django_pgjobs import conf
@@ -16,8 +15,7 @@ from django_pgjobs.children import CHILD
 from django_pgjobs.launch import run_alone, run_child
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
-from django_pgjobs.models import Job
-from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction
+from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction, reason
 from django_pgjobs.supervisor import Supervisor
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -32,7 +30,6 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        settings = conf.get()
         queues = parser.add_mutually_exclusive_group()
         queues.add_argument(
             "--queues", type=arguments.queues, metavar="A,B", help="serve only these queues"
@@ -79,9 +76,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--poll",
             type=arguments.seconds,
-            default=settings.poll,
             metavar="SECONDS",
-            help=f"look for due jobs at least this often (default {settings.poll:g})",
+            help="look for due jobs at least this often (default: PGJOBS['POLL'])",
         )
         parser.add_argument(
             "--no-notify",
@@ -91,31 +87,33 @@ class Command(BaseCommand):
         parser.add_argument(
             "--shutdown-timeout",
             type=arguments.seconds_or_none,
-            default=settings.shutdown_timeout,
             metavar="SECONDS",
-            help=f"wait for running jobs at a stop (default {settings.shutdown_timeout:g})",
+            help="wait for running jobs at a stop (default: PGJOBS['SHUTDOWN_TIMEOUT'])",
         )
         parser.add_argument(
-            "--database", metavar="ALIAS", help="the database of the jobs, if no router says it"
+            "--database",
+            metavar="ALIAS",
+            help="the database of the jobs, if no router says it",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run the worker; exit with its status unless that is 0."""
-        database = options["database"] or router.db_for_write(Job)
+        database = arguments.jobs_database(options["database"])
         if in_transaction(database):
             raise CommandError(
                 "runjobs sees committed jobs only, and a transaction is open here. In a test use "
                 "django_pgjobs.testing.drain(), or a TransactionTestCase."
             )
+        settings, poll, wait = conf.get(), options["poll"], options["shutdown_timeout"]
         chosen = WorkerOptions(
             database=database,
             queues=options["queues"],
             exclude=options["exclude"],
             threads=options["threads"],
             async_concurrency=options["async_concurrency"],
-            poll=options["poll"],
-            notify=conf.get().notify and not options["no_notify"],
-            shutdown_timeout=options["shutdown_timeout"],
+            poll=settings.poll if poll is None else poll,
+            notify=settings.notify and not options["no_notify"],
+            shutdown_timeout=settings.shutdown_timeout if wait is None else wait,
             drain=options["drain"],
             max_jobs=options["max_jobs"],
             max_rss=options["max_rss"] and options["max_rss"] << 20,
@@ -123,9 +121,11 @@ class Command(BaseCommand):
         try:
             status = self._run(chosen, options)
         except CONNECTION_ERRORS as error:
-            raise CommandError(f"The database {database!r} cannot be reached: {error}") from error
+            raise CommandError(
+                f"The database {database!r} cannot be reached: {reason(error)}."
+            ) from error
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
-            raise CommandError(f"Run manage.py migrate first: {error}") from error
+            raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         if status:
             sys.exit(status)
 
