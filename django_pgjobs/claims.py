@@ -85,7 +85,7 @@ class Claimer:
     ) -> tuple[list[Claim], list[Claim]]:
         """Complete `done`, which have one number of claims, and claim, in one round trip.
 
-        Returns the new claims in order, and those of `done` that were stale.
+        Returns the new claims in order, and those of `done` that were not completed.
         """
         began = time.monotonic()
         full = began >= self._next_full or not self._marks

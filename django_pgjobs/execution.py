@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -80,7 +81,10 @@ def run_in_thread(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outc
     transaction is somebody else's, such as a test's.
     """
     leftovers.check_before()
+    process = os.getpid()
     outcome = contextvars.Context().run(run, claim, worker, deadline)
+    if os.getpid() != process:
+        os._exit(1)  # a fork that the handler let return: this worker's claims are not its own
     left = leftovers.remove()
     if left and isinstance(outcome, Done):
         return failed(claim, leftovers.TransactionLeftOpen.on(left), worker)

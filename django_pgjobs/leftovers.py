@@ -6,10 +6,12 @@ next job. Not for threads whose transaction is somebody else's, such as a test's
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any, Self
 
 from django.db import connections
+from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs.exceptions import PgJobsError
@@ -69,10 +71,27 @@ def _roll_back(connection: Any) -> bool:
             connection._close()  # noqa: SLF001 -- close() inside atomic() keeps the wrapper's state
         del connections[connection.alias]
         return True
-    if (postgres and session.closed) or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+    if (postgres and session.closed) or connection.autocommit != connection.settings_dict[
+        "AUTOCOMMIT"
+    ]:
         connection.close()
     return False
 
 
 def _connections() -> list[Any]:  # Any: django-stubs knows half of the wrapper's attributes
-    return list(connections.all(initialized_only=True))
+    # Asking Django costs more than all else about a short job, and most threads never connect.
+    return list(connections.all(initialized_only=True)) if _THREAD.connected else []
+
+
+class _Thread(threading.local):
+    connected = False
+
+
+_THREAD = _Thread()
+
+
+def _note_connection(**_kwargs: object) -> None:
+    _THREAD.connected = True
+
+
+connection_created.connect(_note_connection, dispatch_uid="django_pgjobs.leftovers")

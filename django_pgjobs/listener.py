@@ -87,10 +87,11 @@ class Ear:
     def _read(self) -> None:
         self._pgconn.consume_input()
         self._sign_of_life = time.monotonic()
-        while notice := self._pgconn.notifies():
-            self._heard.append((notice.relname.decode(), notice.extra.decode()))
         while not self._pgconn.is_busy() and self._pgconn.get_result():
             pass  # the answer to `select 1` says nothing else
+        # After that: what came behind an answer is read with it.
+        while notice := self._pgconn.notifies():
+            self._heard.append((notice.relname.decode(), notice.extra.decode()))
 
 
 class Listener:

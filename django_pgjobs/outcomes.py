@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import django.db
 import psycopg
@@ -51,8 +51,15 @@ class Failed:
 Outcome = Done | Failed
 
 
-def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Write `outcomes` of the worker's claims; return the stale ones, which changed nothing."""
+class Left(NamedTuple):
+    """What was not written: stale outcomes, dropped and logged, and those whose row was locked."""
+
+    stale: Sequence[Outcome]
+    locked: Sequence[Outcome]
+
+
+def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> Left:
+    """Write `outcomes` of the worker's claims; say what was not written."""
     plain: list[Done] = []
     valued: list[Outcome] = []
     retried: list[Outcome] = []
@@ -62,18 +69,17 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> list[O
             (plain if outcome.result is None else valued).append(outcome)
         else:
             (given_up if outcome.delay is None else retried).append(outcome)
-    stale: list[Outcome] = []
+    left: list[Outcome] = []
     plain.sort(key=lambda done: done.claim.claims)
     for claims, group in itertools.groupby(plain, key=lambda done: done.claim.claims):
-        stale += _complete(execute, worker, claims, list(group))
-    stale += _write(execute, worker, statements.COMPLETE_WITH_RESULT, valued)
+        left += _complete(execute, worker, claims, list(group))
+    left += _write(execute, worker, statements.COMPLETE_WITH_RESULT, valued)
     cancelled = [
         *_write(execute, worker, statements.RETRY, retried),
         *_write(execute, worker, statements.FAIL, given_up),
     ]
-    stale += _write(execute, worker, statements.CANCEL, cancelled)
-    report(worker, [outcome.claim for outcome in stale])
-    return stale
+    left += _write(execute, worker, statements.CANCEL, cancelled)
+    return tell_apart(execute, worker, left)
 
 
 def split(outcomes: Sequence[Outcome]) -> tuple[list[Done], list[Outcome]]:
@@ -85,15 +91,26 @@ def split(outcomes: Sequence[Outcome]) -> tuple[list[Done], list[Outcome]]:
     return together, [outcome for outcome in outcomes if id(outcome) not in chosen]
 
 
-def report(worker: int, stale: Iterable[Claim]) -> None:
-    """Log that the outcomes of these claims were dropped."""
-    for claim in stale:
+def tell_apart(execute: Execute, worker: int, left: Sequence[Outcome]) -> Left:
+    """Say of outcomes that were not written which are stale, and log that these are dropped."""
+    if not left:
+        return Left((), ())
+    ids = [outcome.claim.id for outcome in left]
+    own = set(execute(statements.OWN, {"worker": worker, "ids": ids}))
+    stale, locked = [], []
+    for outcome in left:
+        claim = outcome.claim
+        if (claim.id, claim.claims) in own:
+            locked.append(outcome)
+            continue
+        stale.append(outcome)
         logger.warning(
             "The lease of job %s (%s) was lost: its outcome is dropped.",
             claim.id,
             claim.kind,
             extra={"job_id": claim.id, "kind": claim.kind, "worker_id": worker},
         )
+    return Left(stale, locked)
 
 
 def _complete(execute: Execute, worker: int, claims: int, group: list[Done]) -> list[Outcome]:
@@ -109,7 +126,7 @@ def _write(
     if not outcomes:
         return []
     try:
-        rows = execute(statement, {"worker": worker, "rows": _rows(outcomes)})
+        rows = execute(statement, _params(worker, outcomes))
     except _REFUSED as error:
         if len(outcomes) == 1:
             rows = _fail_unstorable(execute, worker, outcomes[0], error)
@@ -126,12 +143,12 @@ def _fail_unstorable(execute: Execute, worker: int, outcome: Outcome, error: Exc
     claim = outcome.claim
     logger.error("The outcome of job %s cannot be stored: %s", claim.id, error)
     entry = failures.entry(error, attempt=claim.attempts, worker=str(worker))
-    params = {"worker": worker, "rows": _rows([Failed(claim, entry)])}
-    return execute(statements.FAIL, params)
+    return execute(statements.FAIL, _params(worker, [Failed(claim, entry)]))
 
 
-def _rows(outcomes: Sequence[Outcome]) -> str:
-    return "[{}]".format(",".join(map(_row, outcomes)))
+def _params(worker: int, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    rows = "[{}]".format(",".join(map(_row, outcomes)))
+    return {"worker": worker, "rows": rows, "ids": [outcome.claim.id for outcome in outcomes]}
 
 
 def _row(outcome: Outcome) -> str:

@@ -34,6 +34,8 @@ CONNECTION_ERRORS = (
     django.db.InterfaceError,
 )
 
+DATABASE_ERRORS = (psycopg.Error, django.db.Error)  # these, and all that a server may refuse
+
 _TRIES = 5
 
 # When a silent peer is given up, where the project does not say: after some 25 seconds.

@@ -91,11 +91,16 @@ _LIVING = f"not exists (select from {WORKER} where id = %(worker)s and died_at i
 # says that a locked row is a running one.
 _FENCE = "case when j.locked_by = %(worker)s then j.claims = {claims} else false end"
 
+# A row that somebody else has locked is left for the next round: waiting for it would hold up all the
+# others of this worker, its claims and its stop.
+_FREE = f"""j.id = any(array(
+    select id from {JOB} where id = any(%(ids)s::bigint[]) for update skip locked))"""
+
 # Run by outcomes.settle(), and inside the claim, for handlers that returned None, grouped by `claims`.
 # Raw: the fence. Index: the primary key, as for all that follow.
 COMPLETE = f"""
 update {JOB} j set {MOVES["complete"].assignments}
-where j.id = any(%(ids)s::bigint[]) and {_FENCE.format(claims="%(claims)s")}
+where {_FREE} and {_FENCE.format(claims="%(claims)s")}
 returning j.id, j.claims
 """
 
@@ -216,7 +221,7 @@ _SETTLED = f"j.id = s.id and {_FENCE.format(claims='s.claims')}"
 COMPLETE_WITH_RESULT = f"""
 update {JOB} j set {MOVES["complete"].assignments}, result = s.result
 from jsonb_to_recordset(%(rows)s::jsonb) s(id bigint, claims int, result jsonb)
-where {_SETTLED}
+where {_SETTLED} and {_FREE}
 returning j.id, j.claims
 """
 
@@ -236,7 +241,7 @@ RETRY = f"""
 update {JOB} j set {MOVES["retry"].assignments},
     run_at = {NOW} + make_interval(secs => s.delay), {_NOTE_ERROR}
 from {_FAILURES}
-where {_SETTLED} and {_UNLESS_CANCELLED}
+where {_SETTLED} and {_FREE} and {_UNLESS_CANCELLED}
 returning j.id, j.claims
 """
 
@@ -244,7 +249,7 @@ returning j.id, j.claims
 FAIL = f"""
 update {JOB} j set {MOVES["fail"].assignments}, {_NOTE_ERROR}
 from {_FAILURES}
-where {_SETTLED} and {_UNLESS_CANCELLED}
+where {_SETTLED} and {_FREE} and {_UNLESS_CANCELLED}
 returning j.id, j.claims
 """
 
@@ -252,7 +257,7 @@ returning j.id, j.claims
 CANCEL = f"""
 update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_ERROR}
 from {_FAILURES}
-where {_SETTLED}
+where {_SETTLED} and {_FREE}
 returning j.id, j.claims
 """
 
@@ -282,6 +287,9 @@ RELEASE = f"""
 with mine as (select j.id from {_THESE}), {_give_back(_THESE)}
 select mine.id, done.id is not null from mine left join done using (id)
 """
+
+# Run by outcomes, to tell the claims that are stale from those whose row was locked.
+OWN = f"select id, claims from {JOB} where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s"
 
 # Run by children, for the jobs of a dead process that did not stop at their timeouts. Raw: the hot
 # path's columns.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from django.db import connections
@@ -26,12 +26,15 @@ from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
 from django_pgjobs.outcomes import Failed, Outcome
-from django_pgjobs.sessions import CONNECTION_ERRORS, Session
+from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Session, reason
 from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 5.0  # seconds between tries to reach the database
+_PATIENCE = (
+    30.0  # seconds of refusals, by a read-only server or a table that is not there, until the end
+)
 
 
 class ShutdownTimeout(PgJobsError):
@@ -56,6 +59,7 @@ class Worker:
         self._stop_by = math.inf
         self._leaving = False  # claims no more, and ends when what it holds has ended
         self._dead = False
+        self._refused = False
         self._next_check = 0.0
 
     def stop(self) -> None:
@@ -95,7 +99,7 @@ class Worker:
             if listener is not None:
                 listener.close()
         logger.info("Worker %s stopped.", self._lease.name)
-        return 1 if interrupted or self._dead or self._held else 0
+        return 1 if interrupted or self._dead or self._refused or self._held else 0
 
     def _listen(self) -> Listener:
         jobs = self._options.database
@@ -104,15 +108,22 @@ class Worker:
 
     def _persist(self, step: Callable[[], bool]) -> None:
         """Take this step again and again until it says that it was the last, or it is time to stop."""
-        backoff = 0.1
+        backoff, since = 0.1, time.monotonic()
         while True:
             try:
                 if not step():
                     return
-                backoff = 0.1
-            except CONNECTION_ERRORS as error:
-                logger.warning("The database cannot be reached, trying again: %s", error)
+                backoff, since = 0.1, time.monotonic()
+            except DATABASE_ERRORS as error:
+                self._session.close()  # a new one may find another server, after a failover
+                refused = not isinstance(error, CONNECTION_ERRORS)
+                what = "refuses a statement" if refused else "cannot be reached"
+                logger.warning("The database %s, trying again: %s", what, reason(error))
                 self._next_check = 0.0  # a claim may have been made whose answer was lost
+                if refused and not self.stopping and time.monotonic() - since > _PATIENCE:
+                    logger.critical("Worker %s stops: it is refused for good.", self._lease.name)
+                    self._refused = True
+                    self.stop()
                 if time.monotonic() >= self._stop_by or (self.stopping and not self._held):
                     return
                 self._collect(backoff)
@@ -181,7 +192,7 @@ class Worker:
                 return
             most -= claimed
         else:
-            self._settle()
+            self._settle(self._unsettled)
         for runner, kinds, among in self._handlers.rooms:
             limit = min(most, runner.room)
             if limit > 0:
@@ -191,25 +202,23 @@ class Worker:
                 most -= len(of_kinds)
 
     def _settle_and_claim_any(self, wanted: int) -> int:
-        done, self._unsettled = outcomes.split(self._unsettled)
-        try:
-            self._settle()
-        finally:
-            self._unsettled += done
+        done, others = outcomes.split(self._unsettled)
+        self._settle(others)
         execute = self._session.execute
-        claimed, stale = self._claimer.settle_and_claim(execute, [d.claim for d in done], wanted)
-        outcomes.report(self._lease.worker, stale)
-        self._forget(self._unsettled)
+        claimed, missed = self._claimer.settle_and_claim(execute, [d.claim for d in done], wanted)
         self._hold(claimed)
+        missing = [d for d in done if d.claim in missed] if missed else []
+        left = outcomes.tell_apart(execute, self._lease.worker, missing)
+        self._forget(done, left.locked)
         return len(claimed)
 
     def _hold(self, claimed: list[Claim]) -> None:
         self._held.update((one.claim.id, one) for one in self._handlers.submit(claimed))
 
-    def _settle(self) -> None:
-        if self._unsettled:
-            outcomes.settle(self._session.execute, self._lease.worker, self._unsettled)
-            self._forget(self._unsettled)
+    def _settle(self, ended: list[Outcome]) -> None:
+        if ended:
+            left = outcomes.settle(self._session.execute, self._lease.worker, ended)
+            self._forget(ended, left.locked)
 
     def _give_back(self) -> None:
         """Release what will not start here soon, and what is here without being known."""
@@ -218,6 +227,12 @@ class Worker:
             self._unstarted += self._handlers.take_back()
         else:
             self._unstarted += self._handlers.take_back_stalled(self._options.poll)
+        self._release()
+        if now >= self._next_check:
+            self._check()
+            self._next_check = now + conf.get().heartbeat
+
+    def _release(self) -> None:
         if self._unstarted:
             unstarted = [held.claim for held in self._unstarted]
             locked = claims.release(self._session.execute, self._lease.worker, unstarted)
@@ -225,9 +240,6 @@ class Worker:
             for claim in unstarted:
                 if claim not in locked:
                     self._drop(claim.id)
-        if now >= self._next_check:
-            self._check()
-            self._next_check = now + conf.get().heartbeat
 
     def _check(self) -> None:
         """Look for claims without an owner, and for a reason to be replaced."""
@@ -260,11 +272,14 @@ class Worker:
             most = min(most, remaining)
         return most
 
-    def _forget(self, settled: list[Outcome]) -> None:
-        for outcome in settled:
+    def _forget(self, ended: Sequence[Outcome], locked: Sequence[Outcome]) -> None:
+        """Let go of what is settled; what was locked is tried again in the next round."""
+        kept = set(map(id, locked))
+        settled = {id(outcome): outcome for outcome in ended if id(outcome) not in kept}
+        for outcome in settled.values():
             self._drop(outcome.claim.id)
         self._settled += len(settled)
-        self._unsettled = []
+        self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
         held = self._held.pop(job, None)
@@ -273,6 +288,7 @@ class Worker:
 
     def _give_up_running(self) -> list[Held]:
         """Record the attempts that did not end in time, so that other workers can go on at once."""
+        self._handlers.start_nothing()
         self._collect(0)
         stuck = self._handlers.stuck  # until their process has ended nobody else may start them
         running = [held for held in self._handlers.running if held not in stuck]
@@ -281,8 +297,10 @@ class Worker:
             outcome = execution.failed(held.claim, error, self._lease.name, delay=0.0)
             self._unsettled.append(outcome)
         try:
-            self._settle()
-        except CONNECTION_ERRORS as unreachable:
+            self._settle(self._unsettled)
+            self._unstarted += self._handlers.take_back()
+            self._release()
+        except DATABASE_ERRORS as unreachable:
             logger.critical("Stopped without settling %s jobs: %s", len(self._held), unreachable)
         return running
 
@@ -294,4 +312,4 @@ class Worker:
             self._unsettled.append(
                 execution.failed(held.claim, JobTimeout.after(seconds), self._lease.name)
             )
-        self._settle()
+        self._settle(self._unsettled)

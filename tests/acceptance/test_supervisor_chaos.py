@@ -17,7 +17,6 @@ from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("audited")
-KILLS = 30
 OPTIONS = ("--processes", "2", "--threads", "2")
 
 
@@ -44,7 +43,7 @@ def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors
     for supervisor in supervisors:
         assert supervisor.worker
     jobs = 0
-    for _ in range(KILLS // 2):
+    for _ in range(10 if supervisors_die_too else 20):
         jobs = enqueue(chance, jobs)
         victim = chance.randrange(2)
         children = eventually(lambda victim=victim: supervisors[victim].children)

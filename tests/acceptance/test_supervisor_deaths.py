@@ -79,9 +79,12 @@ def test_a_job_that_kills_its_worker_costs_no_more_deaths_than_attempts(processe
     assert Worker.objects.filter(death="signal 9").count() == 3
     good = Job.objects.filter(kind="record")
     assert set(good.values_list("status", flat=True)) == {"done"}
-    for job in good.filter(attempts__gt=1):  # in the other thread at that moment
+    charged = good.filter(attempts__gt=1)  # in the other thread, or ended and not yet settled
+    for job in charged:
         assert {message for _, message in losses(job)} == {"The worker was lost: signal 9."}
-    assert good.filter(attempts__gt=1).count() <= 3
+    starts = sum(len(processes.ledger.starts(job.payload["key"])) for job in charged)
+    attempts = sum(charged.values_list("attempts", flat=True))
+    assert attempts - 3 <= starts <= attempts, "one of each death may not have come to its first line"
     assert supervisor.stop() == 0
 
 
