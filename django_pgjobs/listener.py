@@ -1,6 +1,6 @@
 """Hear the wake-ups that producers send: a thread with a connection of its own.
 
-Invariant: the worker is woken at most once per LOOK seconds, and again until no producer can have
+Invariant: wake-ups wake the worker at most once per LOOK seconds, and it looks again until no producer can have
 dropped a wake-up since the last one that came. Whatever becomes of the connection, jobs are found
 by polling.
 """
@@ -105,8 +105,10 @@ class Listener:
         self._jobs = jobs
         self._serves = serves
         self._wake = wake
-        self._looked = self._until = -math.inf  # when the worker was woken, and must have been
-        self._look_at = math.inf  # when to wake it next
+        self._wanted = False  # whether a wake-up came for which the worker is still to be woken
+        self._answered = -math.inf  # when it was last woken for one
+        self._until = -math.inf  # until when producers may drop others
+        self._look_at = math.inf  # when to wake the worker next
         self._gap = LOOK
         self._has_heard = False
         self._closed = threading.Event()
@@ -169,12 +171,14 @@ class Listener:
         heard = ear.hear(min(until, self._look_at))
         now = time.monotonic()
         if any(channel == CHANNEL and self._is_for_us(payload) for channel, payload in heard):
+            self._wanted = True
             self._until = now + LONGEST_PAUSE
             self._gap = LOOK
-            self._look_at = min(self._look_at, max(now, self._looked + LOOK))
+            self._look_at = min(self._look_at, max(now, self._answered + LOOK))
         if now >= self._look_at:
             self._wake()
-            self._looked = now
+            if self._wanted:  # a look of our own delays no answer
+                self._answered, self._wanted = now, False
             self._look_at = now + self._gap if now < self._until else math.inf
             self._gap *= 2
         return heard

@@ -94,7 +94,8 @@ _FENCE = "case when j.locked_by = %(worker)s then j.claims = {claims} else false
 # A row that somebody else has locked is left for the next round: waiting for it would hold up all the
 # others of this worker, its claims and its stop.
 _FREE = f"""j.id = any(array(
-    select id from {JOB} where id = any(%(ids)s::bigint[]) for update skip locked))"""
+    select id from {JOB} where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s
+    for update skip locked))"""
 
 # Run by outcomes.settle(), and inside the claim, for handlers that returned None, grouped by `claims`.
 # Raw: the fence. Index: the primary key, as for all that follow.
@@ -257,7 +258,7 @@ returning j.id, j.claims
 CANCEL = f"""
 update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_ERROR}
 from {_FAILURES}
-where {_SETTLED} and {_FREE}
+where {_SETTLED} and {_FREE} and not {_UNLESS_CANCELLED}
 returning j.id, j.claims
 """
 

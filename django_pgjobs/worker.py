@@ -32,6 +32,7 @@ from django_pgjobs.worker_options import WorkerOptions
 logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 5.0  # seconds between tries to reach the database
+_LOCKED = 0.1  # seconds until a row that was locked is tried again
 _PATIENCE = (
     30.0  # seconds of refusals, by a read-only server or a table that is not there, until the end
 )
@@ -72,7 +73,7 @@ class Worker:
         """Stop because the death of this worker is recorded: its jobs may run elsewhere."""
         logger.critical("The worker %s was taken for dead and must stop.", self._lease.name)
         self._dead = True
-        self._handlers.start_nothing()
+        self._lease.board.acknowledge(-math.inf)  # not safe any more: nothing starts
         self.stop()
 
     @property
@@ -158,6 +159,8 @@ class Worker:
         pause = self._options.poll
         if not self._claimer.exhausted:
             pause = min(pause, self._claimer.seconds_to_full)
+        if self._unsettled:
+            pause = min(pause, _LOCKED)
         self._collect(pause)
         return True
 

@@ -108,7 +108,7 @@ def test_children_that_can_never_start_are_given_up_after_some_patience(processe
     assert "nothing works here" in supervisor.output
     assert "No worker could be started in 5 tries: giving up." in supervisor.output
     times = [float(line) for line in starts.read_text().splitlines()]
-    assert len(times) == 5 * 2, "the two of a try count once"
+    assert len(times) in (9, 10), "the two of a try count once; the last is not waited for"
     firsts = times[::2]
     gaps = [later - earlier for earlier, later in pairwise(firsts)]
     assert all(gap >= least for gap, least in zip(gaps, (0.5, 1, 2, 4), strict=True)), gaps

@@ -84,7 +84,9 @@ def test_a_job_that_kills_its_worker_costs_no_more_deaths_than_attempts(processe
         assert {message for _, message in losses(job)} == {"The worker was lost: signal 9."}
     starts = sum(len(processes.ledger.starts(job.payload["key"])) for job in charged)
     attempts = sum(charged.values_list("attempts", flat=True))
-    assert attempts - 3 <= starts <= attempts, "one of each death may not have come to its first line"
+    assert attempts - 3 <= starts <= attempts, (
+        "one of each death may not have come to its first line"
+    )
     assert supervisor.stop() == 0
 
 

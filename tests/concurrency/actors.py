@@ -22,7 +22,6 @@ from django_pgjobs.sessions import Execute
 
 LEASE = 3_600.0  # the workers of these tests die by record, not by age
 PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-SETTLES = {"complete", "complete with result", "retry", "fail"}
 
 # A "delayed" job is pending and not due; an "asked" one is running and was asked to stop; a "taken" one
 # is running for another worker than the actors' own; the "old" ones are old enough to be pruned.
@@ -113,7 +112,8 @@ def _claim(case: Case, execute: Execute) -> int:
 
 
 def _settle(case: Case, execute: Execute, outcome: outcomes.Outcome) -> int:
-    return 1 - len(outcomes.settle(execute, case.own, [outcome]))
+    left = outcomes.settle(execute, case.own, [outcome])
+    return 1 - len(left.stale) - len(left.locked)
 
 
 def _complete(case: Case, execute: Execute) -> int:

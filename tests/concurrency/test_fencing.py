@@ -58,7 +58,7 @@ def test_a_write_with_an_older_token_changes_nothing(audited, caplog, write, hol
     assert row() == before
     assert (new.claims, old.claims) == (2, 1)
     if write != "release":
-        assert len(answer) == 1
+        assert [outcome.claim for outcome in answer.stale] == [old]
         assert "was lost: its outcome is dropped" in caplog.text
 
 
@@ -81,7 +81,7 @@ def test_a_stale_outcome_spoils_none_of_its_batch(audited):
     batch = Claimer("default", worker).claim(execute, 6)
     claims.release(execute, worker, batch[:3])
     Claimer("default", other).claim(execute, 3)
-    stale = outcomes.settle(
+    left = outcomes.settle(
         execute,
         worker,
         [
@@ -89,7 +89,7 @@ def test_a_stale_outcome_spoils_none_of_its_batch(audited):
             *(Done(batch[3]), Done(batch[4], "1"), Failed(batch[5], ERROR, None)),
         ],
     )
-    assert {outcome.claim for outcome in stale} == set(batch[:3])
+    assert {outcome.claim for outcome in left.stale} == set(batch[:3])
     assert list(Job.objects.order_by("id").values_list("status", flat=True)) == [
         *["running"] * 3,
         *["done", "done", "failed"],
@@ -194,4 +194,7 @@ def test_claims_that_overlap_share_no_job_and_leave_none_behind(sessions):
     sessions[0].die()
     sessions[1].commit()
     eventually(lambda: Job.objects.pending().count() == 6)
-    assert len(claimers[0].claim(execute, 10)) == 6
+    found: list[claims.Claim] = []
+    while not claimers[0].exhausted:  # a hot claim starts at its mark: what lies behind comes later
+        found += claimers[0].claim(execute, 10)
+    assert len(found) == 6

@@ -200,7 +200,7 @@ def test_an_attempt_writes_nothing_about_its_job():
 def test_a_model_instance_is_loaded_again_where_the_job_runs():
     user = User.objects.create(username="before")
 
-    @job
+    @job(kind="greet_instance")
     def greet(user):
         return user.username
 
@@ -213,8 +213,8 @@ def test_a_model_instance_is_loaded_again_where_the_job_runs():
 
 def test_an_instance_that_is_gone_fails_its_job_at_once():
     user = User.objects.create(username="u")
-    job(kind="greet", max_attempts=5)(lambda user: None)
-    gone = enqueue("greet", user=user)
+    job(kind="greet_instance", max_attempts=5)(lambda user: None)
+    gone = enqueue("greet_instance", user=user)
     user.delete()
 
     assert drain() == 1

@@ -65,8 +65,11 @@ def test_workers_claim_and_settle_side_by_side_without_a_serialization_failure()
 
         start.wait(timeout=30)
         try:
-            while claims := claimers[worker].claim(execute_once, 7):
-                outcomes.settle(execute_once, worker, map(Done, claims))
+            claimer = claimers[worker]
+            while (claims := claimer.claim(execute_once, 7)) or not claimer.exhausted:
+                ended = [Done(claim) for claim in claims]
+                while ended:  # a claim of somebody else locks what it finds taken, for its moment
+                    ended = outcomes.settle(execute_once, worker, ended).locked
         except Exception as error:  # noqa: BLE001 -- whatever it is, the test names it
             failures.append(error)
         finally:

@@ -100,12 +100,13 @@ def _failure(job, delay):
 
 
 def _settle(job, outcome):
-    return len(outcomes.settle(execute, 7, [outcome])) == 0
+    return not any(outcomes.settle(execute, 7, [outcome]))
 
 
 def _statement(sql, job):
+    Job.objects.filter(pk=job.pk, status="running").update(cancel_requested_at=FUTURE)
     rows = [{"id": job.id, "claims": 1, "last_error": "E", "error": {}}]
-    return bool(execute(sql, {"worker": 7, "rows": json.dumps(rows)}))
+    return bool(execute(sql, {"worker": 7, "rows": json.dumps(rows), "ids": [job.id]}))
 
 
 def _reap(job):
@@ -139,7 +140,7 @@ STATEMENT_CHANGES = {
     ("complete with a result", "running"): {*FINISH, "result"},
     ("retry", "running"): {*UNLOCK, *NOTE, "run_at"},
     ("fail", "running"): {*FINISH, *NOTE},
-    ("cancel", "running"): {*FINISH, *NOTE},
+    ("cancel", "running"): {*FINISH, *NOTE, "cancel_requested_at"},
     ("reap", "running"): {*UNLOCK, *NOTE, "run_at"},
     ("retry by hand", "failed"): {*AGAIN, "attempts_before"},
     ("retry by hand", "cancelled"): {*AGAIN, "attempts_before"},

@@ -134,7 +134,8 @@ def test_a_settle_finds_its_rows_by_the_primary_key(filled, statement, mode):
 
     plan = explain(filled, getattr(statements, statement), params, mode)
 
-    assert plan.written == len(ids) == 50
+    assert len(ids) == 50
+    assert plan.written == (0 if statement == "CANCEL" else 50)  # nobody asked for a cancel
     assert plan.indexes == {JOB_KEY}
     assert JOB not in plan.seq_scans
     assert plan.buffers < 100 + 50 * len(ids)

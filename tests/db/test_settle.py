@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
+import psycopg
 import pytest
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
@@ -24,7 +25,9 @@ def failure(claim, delay=None, message="boom"):
 
 
 def settle(*given, worker=7):
-    return outcomes.settle(execute, worker, given)
+    left = outcomes.settle(execute, worker, given)
+    assert not left.locked
+    return list(left.stale)
 
 
 OUTCOMES = {
@@ -290,3 +293,21 @@ def test_errors_too_large_to_be_kept_are_dropped_for_the_new_one(write):
 
     [entry] = row(job)["errors"]
     assert entry["attempt"] == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@all_outcomes
+def test_a_locked_row_is_left_for_later_and_holds_up_no_other(outcome, database_url):
+    locked, free = make("running"), make("running")
+    with psycopg.connect(database_url) as other:
+        other.execute("select from django_pgjobs_job where id = %s for update", [locked.id])
+
+        left = outcomes.settle(execute, 7, [outcome(claim_of(locked)), outcome(claim_of(free))])
+
+        assert [one.claim.id for one in left.locked] == [locked.id]
+        assert not left.stale
+        assert row(locked)["status"] == "running"
+        assert row(free)["status"] != "running"
+
+    assert settle(outcome(claim_of(locked))) == []
+    assert row(locked)["status"] != "running"
