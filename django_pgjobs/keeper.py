@@ -9,6 +9,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+
+from psycopg import errors
 
 from django_pgjobs import conf, leases, reaper
 from django_pgjobs.leases import Lease
@@ -17,6 +20,7 @@ from django_pgjobs.sessions import CONNECTION_ERRORS, Execute, Session
 logger = logging.getLogger(__name__)
 
 AGAIN = 1.0  # seconds until a failed duty is tried again
+_PATIENCE = 2.0  # seconds to wait for a lock
 _SILENT = 60.0  # seconds until it is said again that the database cannot be reached
 
 
@@ -40,9 +44,11 @@ class Keeper:
             lost.extend(leases.renew(execute, kept, stopping=stopping))
             self._next_beat = now + interval
 
-        def reap(execute: Execute) -> None:
+        def reap(_execute: Execute) -> None:
             now = time.monotonic()
-            more = reaper.run(execute).more
+            # Somebody may have locked the table of jobs, to change it say. Heartbeats go on.
+            patience = min(_PATIENCE, interval / 2)
+            more = reaper.run(partial(self.session.execute, patience=patience)).more
             self._next_reap = now if more else now + interval
 
         done = True
@@ -63,6 +69,9 @@ class Keeper:
         """Do one duty and say whether that went well. What goes wrong is logged, and never raised."""
         try:
             duty(self.session.execute)
+        except errors.LockNotAvailable:
+            logger.warning("A duty could not be done, for a table is locked. It is tried again.")
+            return False
         except CONNECTION_ERRORS as error:
             self.complain(error)
             return False

@@ -76,11 +76,11 @@ class Session:
             threading.Lock()
         )  # a socket must not be closed, and its number given on, in cut()
 
-    def execute(self, sql: str, params: Params) -> Rows:
+    def execute(self, sql: str, params: Params, patience: float | None = None) -> Rows:
         """Run one statement in a transaction of its own and return its rows.
 
         Deadlocks and serialization failures are tried again: the statement is atomic, so nothing
-        of it has happened.
+        of it has happened. `patience` is how many seconds to wait for a lock, by default for ever.
 
         Raises:
             psycopg.Error: as the server said. After one of `CONNECTION_ERRORS` the next call
@@ -90,10 +90,12 @@ class Session:
         for remaining in reversed(range(_TRIES)):
             try:
                 self._since = time.monotonic()
-                return self._execute(sql, params)
+                return self._execute(sql, params, patience)
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 if not remaining:
                     raise
+            except errors.LockNotAvailable:
+                raise  # the connection is as good as before
             except errors.ProgramLimitExceeded as error:
                 # psycopg counts it among the errors of operation, as it does a lost connection.
                 raise ValueTooLarge(str(error)) from error
@@ -128,9 +130,13 @@ class Session:
                 with socket.socket(fileno=os.dup(wrapper.connection.pgconn.socket)) as peer:
                     peer.shutdown(socket.SHUT_RDWR)
 
-    def _execute(self, sql: str, params: Params) -> Rows:
+    def _execute(self, sql: str, params: Params, patience: float | None = None) -> Rows:
         connection = self._connect()
-        with self._begin(), connection.cursor() as cursor:
+        begin = self._begin if patience is None else connection.transaction
+        with begin(), connection.cursor() as cursor:
+            if patience is not None:  # of this transaction only: a pooler may share the session
+                timeout = {"timeout": f"{patience * 1000:.0f}ms"}
+                cursor.execute("select set_config('lock_timeout', %(timeout)s, true)", timeout)
             cursor.execute(sql, params)
             return cursor.fetchall() if cursor.description else []
 

@@ -53,7 +53,7 @@ def filled(request, session):
 
 @pytest.fixture(scope="module")
 def claims(django_db_setup, django_db_blocker):
-    """The three claim statements, as a worker compiles them."""
+    """The claim statements, as a worker compiles them."""
     with django_db_blocker.unblock():
         named = Claimer("default", 1, ["default", "mail"])
         everything = Claimer("default", 1)
@@ -72,6 +72,7 @@ def claims(django_db_setup, django_db_blocker):
         "named": (named._full, params),
         "all": (everything._full, params),
         "hot": (named._hot, {**params, **lanes}),
+        "kinds": (everything._of_kinds, {**params, "among": True}),
     }
 
 
@@ -107,6 +108,21 @@ def test_a_claim_that_finds_nothing_reads_a_page_or_two_of_each_lane(filled, cla
     assert plan.written == plan.locked == 0
     assert JOB not in plan.seq_scans
     assert plan.buffers < 200
+
+
+@modes
+@pytest.mark.parametrize(("kinds", "taken"), [(["noop"], BATCH), (["other"], 0)])
+def test_a_claim_of_some_kinds_looks_at_the_first_jobs_and_locks_what_it_takes(
+    filled, claims, kinds, taken, mode
+):
+    statement, params = claims["kinds"]
+
+    plan = explain(filled, statement, {**params, "kinds": kinds, "limit": BATCH}, mode)
+
+    assert plan.written == plan.locked == taken
+    assert plan.indexes == {CLAIM_INDEX, JOB_KEY, WORKER_KEY}
+    assert JOB not in plan.seq_scans
+    assert plan.buffers_of("CTE near") < 200 + 3 * statements.NEAR
 
 
 ROWS = [{"id": n, "claims": 1, "delay": 1.0, "last_error": "", "error": {}} for n in range(BATCH)]
