@@ -156,7 +156,7 @@ class Worker:
             return False
         if time.monotonic() >= self._stop_by:
             return False
-        pause = self._options.poll
+        pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
         if not self._claimer.exhausted:
             pause = min(pause, self._claimer.seconds_to_full)
         if self._unsettled:

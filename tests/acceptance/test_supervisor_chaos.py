@@ -29,7 +29,7 @@ def enqueue(chance: random.Random, first: int) -> int:
     """Enqueue a handful, and return the number of the next job."""
     last = first + 80
     record.using(max_attempts=60).enqueue_many(
-        {"key": str(n), "seconds": chance.choice([0, 0.002, 0.05, 0.1])} for n in range(first, last)
+        {"key": str(n), "seconds": chance.choice([0, 0.01, 0.1, 0.2])} for n in range(first, last)
     )
     return last
 

@@ -115,6 +115,20 @@ def test_children_that_can_never_start_are_given_up_after_some_patience(processe
     assert not Worker.objects.filter(died_at=None).exists()
 
 
+def test_failures_to_start_are_forgotten_once_one_has_started(processes):
+    supervisor = processes.supervisor()
+    for n in range(6):  # one more than are borne in a row
+        [newborn] = eventually(lambda: supervisor.children)
+        os.kill(newborn, signal.SIGKILL)
+        eventually(lambda newborn=newborn: supervisor.children not in ([], [newborn]), within=5)
+        record.enqueue(key=str(n))
+        eventually(lambda n=n: processes.ledger.ends(n))
+        os.kill(processes.ledger.ends(n)[0].pid, signal.SIGKILL)
+        eventually(lambda n=n: processes.ledger.ends(n)[0].pid not in supervisor.children)
+    assert supervisor.stop() == 0
+    assert supervisor.output.count("died: signal 9") == 12
+
+
 def test_a_drain_goes_on_after_a_death(processes):
     hold.enqueue(key="victim")
     enqueue(50)
