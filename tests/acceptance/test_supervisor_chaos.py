@@ -47,6 +47,9 @@ def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors
         jobs = enqueue(chance, jobs)
         victim = chance.randrange(2)
         children = eventually(lambda victim=victim: supervisors[victim].children)
+        if chance.random() < 0.7:  # it works, and not only imports
+            jobs = enqueue_until_at_work(processes, supervisors[victim], chance, jobs)
+            children = supervisors[victim].children
         time.sleep(chance.uniform(0, 0.3))  # not to wait: the moment is the test's input
         if supervisors_die_too and chance.random() < 0.5:
             supervisors[victim].signal(signal.SIGKILL)
@@ -58,6 +61,17 @@ def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors
     eventually(settled, within=40)
     assert [supervisor.stop() for supervisor in supervisors] == [0, 0]
     assert_counts_are_true(processes, jobs, exact=not supervisors_die_too)
+
+
+def enqueue_until_at_work(processes, supervisor, chance: random.Random, jobs: int) -> int:
+    def at_work() -> bool:
+        nonlocal jobs
+        if not Job.objects.pending().exists():
+            jobs = enqueue(chance, jobs)
+        return bool({e.pid for e in processes.ledger.starts()} & set(supervisor.children))
+
+    eventually(at_work, within=20)
+    return jobs
 
 
 def assert_counts_are_true(processes, jobs: int, *, exact: bool) -> None:
