@@ -115,8 +115,8 @@ class Supervisor:
     # ------------------------------------------------------------------------------ processes
 
     def _start_missing(self) -> None:
-        for child in self._children:
-            self._forget_failures(child)
+        if any(child.started_well and child.born > self._failed_at for child in self._children):
+            self._failed_starts = 0  # one that works ends the row
         staying = [child for child in self._children if not child.board.leaving]
         missing = self._processes - self._drained - len(staying)
         if self._finished or missing <= 0 or time.monotonic() < self._next_start:
@@ -186,15 +186,10 @@ class Supervisor:
         logger.error("Worker %s died: %s.", child.name, child.death)
         if self._orders:
             self._status = 1
-        elif child.started_well:
-            self._forget_failures(child)
+        elif child.started_well:  # so starting it works: no reason to wait
+            self._failed_starts, self._next_start = 0, 0.0
         else:
             self._note_failed_start(child.born)
-
-    def _forget_failures(self, child: Child) -> None:
-        """End the row of failed starts by one that went well."""
-        if child.started_well and child.born > self._failed_at:
-            self._failed_starts = 0
 
     def _note_failed_start(self, born: float) -> None:
         """Wait longer for the next start, once for all that were started together."""

@@ -46,7 +46,7 @@ def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors
     for _ in range(10 if supervisors_die_too else 20):
         jobs = enqueue(chance, jobs)
         victim = chance.randrange(2)
-        children = eventually(lambda victim=victim: supervisors[victim].children)
+        children = eventually(lambda victim=victim: supervisors[victim].children, within=30)
         if chance.random() < 0.7:  # it works, and not only imports
             jobs = enqueue_until_at_work(processes, supervisors[victim], chance, jobs)
             children = supervisors[victim].children

@@ -159,7 +159,7 @@ def is_claiming() -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
             "select count(*) from pg_stat_activity "
-            "where wait_event = 'PgSleep' and application_name = 'pgjobs-test-process'"
+            "where wait_event = 'PgSleep' and datname = current_database()"
         )
         return cursor.fetchone() == (1,)
 
