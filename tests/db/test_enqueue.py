@@ -33,7 +33,7 @@ committing = pytest.mark.django_db(transaction=True)
 
 
 def stored():
-    """What this session sees."""
+    """What this connection sees."""
     return sorted(job.payload["i"] for job in Job.objects.all())
 
 

@@ -32,7 +32,7 @@ class Ears:
         session.execute("listen django_pgjobs")
 
     def heard(self) -> list[str]:
-        """The payloads so far: whatever was sent before this session's own comes before it."""
+        """The payloads so far: whatever was sent before this connection's own comes before it."""
         self._session.execute("select pg_notify('django_pgjobs', 'so far')")
         payloads = []
         for notice in self._session.notifies(timeout=20):
