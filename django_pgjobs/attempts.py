@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
+from django_pgjobs.mailbox import Mailbox
 from django_pgjobs.outcomes import Outcome
 from django_pgjobs.registry import JobType
 
@@ -41,7 +41,7 @@ class News(NamedTuple):
     seconds: float
 
 
-Inbox = SimpleQueue[News | None]  # None only wakes the pump
+Inbox = Mailbox[News | None]  # None only wakes the pump
 
 
 class Runner(ABC):

@@ -11,10 +11,10 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Self
 
 from django_pgjobs.exceptions import Interrupted, JobTimeout
+from django_pgjobs.mailbox import Mailbox
 
 GRACE = 1.0  # seconds to clean up in, once told to stop; then the attempt counts as stuck
 
@@ -94,7 +94,7 @@ class Watch:
         self._lock = threading.Lock()
         self._minded: dict[Deadline, None] = {}
         self._wake = math.inf  # when the thread looks next
-        self._earlier: SimpleQueue[str] = SimpleQueue()
+        self._earlier: Mailbox[str] = Mailbox()
         self._thread: threading.Thread | None = None
 
     def add(self, deadline: Deadline) -> None:
@@ -128,11 +128,8 @@ class Watch:
             with self._lock:
                 self._wake = min((each.next for each in list(self._minded)), default=math.inf)
                 wait = self._wake - time.monotonic()
-            try:
-                if self._earlier.get(timeout=None if wait == math.inf else max(0.0, wait)) == "end":
-                    return
-            except Empty:
-                pass
+            if "end" in self._earlier.take(None if wait == math.inf else wait):
+                return
 
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc

@@ -17,12 +17,12 @@ import os
 import threading
 import time
 from collections import deque
-from queue import Empty, SimpleQueue
 
 from django_pgjobs import conf
 from django_pgjobs.children import NOTICE, STOPPED, Child
 from django_pgjobs.keeper import AGAIN, Keeper
 from django_pgjobs.leases import Lease
+from django_pgjobs.mailbox import Mailbox
 from django_pgjobs.resources import MemoryKills
 from django_pgjobs.sessions import CONNECTION_ERRORS, Execute
 from django_pgjobs.worker_options import WorkerOptions
@@ -47,8 +47,8 @@ class Supervisor:
         self._keeper = Keeper(options.database)
         self._children: list[Child] = []  # changed by the main thread alone
         self._dead: deque[Child] = deque()  # whose death is not recorded yet
-        self._inbox: SimpleQueue[None] = SimpleQueue()  # wakes run(); put() is safe for signals
-        self._duties: SimpleQueue[None] = SimpleQueue()  # wakes the thread of the duties
+        self._inbox: Mailbox[None] = Mailbox()  # wakes run()
+        self._duties: Mailbox[None] = Mailbox()  # wakes the thread of the duties
         self._memory_kills = MemoryKills()
         self._orders = 0  # how often it was told to stop
         self._obeyed = 0
@@ -88,8 +88,7 @@ class Supervisor:
                 self._bury()
                 self._start_missing()
                 self._kill_stuck()
-                with contextlib.suppress(Empty):
-                    self._inbox.get(timeout=self._pause)
+                self._inbox.take(self._pause)
         finally:
             for child in self._children:
                 child.process.kill()
@@ -223,8 +222,7 @@ class Supervisor:
     def _do_duties(self) -> None:
         pause = AGAIN
         while not (self._over and not self._dead):
-            with contextlib.suppress(Empty):
-                self._duties.get(timeout=pause)
+            self._duties.take(pause)
             done = self._keeper.attempt(self._record_deaths) and self._attempt_to_register()
             pause = self._renew() if self._registered else AGAIN
             pause = pause if done else min(pause, AGAIN)

@@ -14,12 +14,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
 
 from django.db import connections
 
 from django_pgjobs import claims, conf, execution, outcomes, resources
-from django_pgjobs.attempts import Held, News
+from django_pgjobs.attempts import Held, Inbox, News
 from django_pgjobs.claims import Claim
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.handlers import Handlers
@@ -50,9 +49,7 @@ class Worker:
         self._options = options
         self._lease = lease
         self._session = session
-        # What the handlers' threads put in; None only wakes the pump. SimpleQueue.put() may be
-        # called from a signal handler, which Event.set() may not.
-        self._inbox: SimpleQueue[News | None] = SimpleQueue()
+        self._inbox = Inbox()  # what the handlers' threads put in
         self._held: dict[int, Held] = {}
         self._unsettled: list[Outcome] = []
         self._unstarted: list[Held] = []
@@ -157,7 +154,7 @@ class Worker:
         if time.monotonic() >= self._stop_by:
             return False
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
-        if not self._claimer.exhausted:
+        if self._room > 0 and not self._claimer.exhausted:
             pause = min(pause, self._claimer.seconds_to_full)
         if self._unsettled:
             pause = min(pause, _LOCKED)
@@ -167,14 +164,9 @@ class Worker:
     def _collect(self, seconds: float) -> None:
         """Wait so long for the first news, then take all there is."""
         seconds = max(0.0, min(seconds, self._stop_by - time.monotonic()))
-        try:
-            news = self._inbox.get(timeout=seconds)
-            while True:
-                if news is not None:
-                    self._note(news)
-                news = self._inbox.get_nowait()
-        except Empty:
-            pass
+        for news in self._inbox.take(seconds):
+            if news is not None:
+                self._note(news)
 
     def _note(self, news: News) -> None:
         self._handlers.note(news)
@@ -187,8 +179,7 @@ class Worker:
 
     def _settle_and_claim(self) -> None:
         """Settle what has ended and claim what can start, the bulk of both in one round trip."""
-        most = self._most()
-        wanted = min(most, self._handlers.room)
+        most, wanted = self._most(), self._room
         if wanted > 0:
             claimed = self._settle_and_claim_any(wanted)
             if claimed < wanted:
@@ -260,6 +251,11 @@ class Worker:
         """Claim nothing more, end with what is running, and be replaced at once."""
         self._leaving = True
         self._lease.board.leave()
+
+    @property
+    def _room(self) -> int:
+        """How many jobs of any kind can be claimed now."""
+        return min(self._most(), self._handlers.room)
 
     def _most(self) -> int:
         """How many jobs this worker may claim at all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -175,4 +176,25 @@ def test_it_needs_little_and_leaks_nothing(processes):
     eventually(lambda: Job.objects.done().count() == 1_010)
     eventually(lambda: descriptors(supervisor.pid) <= before)
     assert len(supervisor.children) == 1
+    assert supervisor.stop() == 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_worker_whose_threads_are_all_busy_rests(processes):
+    for n in range(3):
+        hold.enqueue(key=str(n))
+    supervisor = processes.supervisor("--threads", "2")
+    eventually(lambda: len(processes.ledger.starts()) == 2)
+    worker = supervisor.worker
+    used, began = cpu_seconds(worker.pid), time.monotonic()
+    eventually(lambda: time.monotonic() - began > 4)  # a full claim is due after 1 s
+    assert cpu_seconds(worker.pid) - used < 1, "it goes round and round: that takes all 4 seconds"
+    for n in range(3):
+        processes.open_gate(n)
+    eventually(lambda: Job.objects.done().count() == 3)
     assert supervisor.stop() == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
 import pytest
 from django.db import connection
@@ -110,11 +109,6 @@ def test_children_of_a_stopped_supervisor_start_nothing_once_their_lease_is_unsa
     assert asleep.stop() == 0
 
 
-@pytest.mark.xfail(
-    sys.version_info < (3, 12),
-    reason="on Python 3.11 a supervisor that slept with its children does not go on: not understood",
-    strict=False,
-)
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_a_supervisor_that_slept_alone_goes_on_with_its_children(processes, whole_group):
     hasty = {"LEASE": 0.5, "HEARTBEAT": 0.1, "POLL": 0.1}  # ten leases pass too
@@ -135,11 +129,6 @@ def test_a_supervisor_that_slept_alone_goes_on_with_its_children(processes, whol
     assert supervisor.stop() == 0
 
 
-@pytest.mark.xfail(
-    sys.version_info < (3, 12),
-    reason="on Python 3.11 a supervisor that slept with its children does not go on: not understood",
-    strict=False,
-)
 def test_a_group_that_slept_beyond_its_lease_finds_its_death_and_goes_on(processes):
     asleep = processes.supervisor("--threads", "2", pgjobs=FAST)
     hold.enqueue(key="x")

@@ -1,0 +1,44 @@
+"""A queue that one thread empties at a time, waiting for so many seconds and no longer.
+
+Not `SimpleQueue.get(timeout=)`: before Python 3.13 that waits for ever when a signal, or SIGCONT after
+the process was stopped, interrupts it at a moment when the time is over.
+
+Invariant: what was put in before a `take()` returns is taken by it or by the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Any thread puts in, one takes all there is."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._items: deque[T] = deque()
+        self._news = threading.Lock()  # held while there is nothing new
+        self._news.acquire()
+
+    def put(self, item: T) -> None:
+        """Put one in. A signal handler may do so too: it interrupts neither of these two steps."""
+        self._items.append(item)
+        try:  # noqa: SIM105 -- suppress() would cost more than all the rest
+            self._news.release()
+        except RuntimeError:
+            pass  # released already: what was put in before is not taken yet
+
+    def take(self, seconds: float | None = None) -> list[T]:
+        """Wait so long for the first, for ever by default, and take all there is, in order."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self._items:  # an empty box with news is one that was emptied since
+            wait = -1.0 if deadline is None else deadline - time.monotonic()
+            if deadline is not None and wait <= 0:
+                break
+            self._news.acquire(timeout=min(wait, threading.TIMEOUT_MAX))
+        return [self._items.popleft() for _ in range(len(self._items))]
