@@ -40,3 +40,13 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     """Say which server the run uses."""
     description = config.stash.get(described, None)
     return f"database: {description}" if description else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what a test logged in a form that xdist can send: some log lone surrogates."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
