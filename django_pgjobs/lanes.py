@@ -117,6 +117,7 @@ class _Lane:
         threading.Thread(target=self._work, name=f"pgjobs-async-{number}", daemon=True).start()
 
     def _work(self) -> None:
+        leftovers.guard_thread()
         try:
             while (call := self._calls.get()) is not None:
                 try:

@@ -1,13 +1,15 @@
 """What a job leaves behind on the connections of its thread ends with the job.
 
 Invariant: a transaction that a handler left open is rolled back and reported, never taken over by the
-next job. Not for threads whose transaction is somebody else's, such as a test's.
+next job, nor is a session that it changed (`SET`, advisory locks, temporary tables). Not for threads
+whose transaction is somebody else's, such as a test's.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from django.db import connections
@@ -16,6 +18,14 @@ from psycopg.pq import TransactionStatus
 
 from django_pgjobs.exceptions import PgJobsError
 
+# What outlives its transaction in a session. Rather too much than too little: it costs a connection.
+_CHANGES_SESSION = re.compile(
+    r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+    r"(?:set(?!\s+(?:local|transaction|constraints)\b)|reset|listen|prepare|load)\b"
+    r"|\b(?:set_config|pg_(?:try_)?advisory_lock(?:_shared)?)\s*\("
+    r"|\b(?:into|create(?:\s+or\s+replace)?)(?:\s+(?:local|global))?\s+temp(?:orary)?\b|\bpg_temp\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
@@ -29,6 +39,11 @@ class TransactionLeftOpen(PgJobsError):
             f"The handler returned with a transaction open on {', '.join(map(repr, aliases))}: it "
             "was rolled back. Leave atomic() blocks before returning, and commit what you began."
         )
+
+
+def guard_thread() -> None:
+    """Watch over this thread's connections: call it once, before the first of them opens."""
+    _THREAD.guarded = True
 
 
 def check_before() -> None:
@@ -49,6 +64,8 @@ def remove() -> list[str]:
     """Treat the connections as Django does at the end of a request; return what was left open."""
     left = roll_back()
     for connection in _connections():
+        if connection.alias in _THREAD.changed:
+            _hang_up(connection)
         connection.close_if_unusable_or_obsolete()
     return left
 
@@ -68,6 +85,7 @@ def _roll_back(connection: Any) -> bool:
     if connection.in_atomic_block or (unfinished and connection.settings_dict["AUTOCOMMIT"]):
         # Django's wrapper cannot leave an atomic block that nobody will exit: replace it.
         if session is not None:
+            session.close()
             connection._close()  # noqa: SLF001 -- close() inside atomic() keeps the wrapper's state
         del connections[connection.alias]
         return True
@@ -78,6 +96,14 @@ def _roll_back(connection: Any) -> bool:
     return False
 
 
+def _hang_up(connection: Any) -> None:
+    """End the session on the server too, where close() would only give it back to a pool."""
+    _THREAD.changed.discard(connection.alias)
+    if connection.connection is not None:
+        connection.connection.close()
+    connection.close()
+
+
 def _connections() -> list[Any]:  # Any: django-stubs knows half of the wrapper's attributes
     # Asking Django costs more than all else about a short job, and most threads never connect.
     return list(connections.all(initialized_only=True)) if _THREAD.connected else []
@@ -85,13 +111,27 @@ def _connections() -> list[Any]:  # Any: django-stubs knows half of the wrapper'
 
 class _Thread(threading.local):
     connected = False
+    guarded = False
+
+    def __init__(self) -> None:
+        self.changed: set[str] = set()  # aliases whose session is not as it was opened
 
 
 _THREAD = _Thread()
 
 
-def _note_connection(**_kwargs: object) -> None:
+def _note_connection(connection: Any, **_kwargs: object) -> None:
     _THREAD.connected = True
+    _THREAD.changed.discard(connection.alias)
+    if _THREAD.guarded and _note_change not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_note_change)
+
+
+def _note_change(execute: Callable[..., Any], sql: object, *others: Any) -> Any:
+    if not isinstance(sql, str) or _CHANGES_SESSION.search(sql):
+        *_, context = others
+        _THREAD.changed.add(context["connection"].alias)
+    return execute(sql, *others)
 
 
 connection_created.connect(_note_connection, dispatch_uid="django_pgjobs.leftovers")

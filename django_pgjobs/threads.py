@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 
 from django.db import connections
 
-from django_pgjobs import execution
+from django_pgjobs import execution, leftovers
 from django_pgjobs.attempts import Held, Inbox, Runner
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch, interrupt_thread, withdraw_from_thread
@@ -72,6 +72,7 @@ class Threads(Runner):
 
     def _work(self) -> None:
         thread = threading.get_ident()
+        leftovers.guard_thread()
         try:
             while (held := self._ready.get()) is not None:
                 began = time.perf_counter()

@@ -20,6 +20,17 @@ LEFTOVERS = (
     "autocommit",
     "failed query",
     "failed query in atomic",
+    "set statement_timeout = 12345",
+    "/* a comment */ set search_path = pg_catalog",
+    "select 1; set work_mem = '5MB'",
+    "select set_config('lock_timeout', '777', false)",
+    "set role pg_monitor",
+    "create temp table left_behind (id int)",
+    "select 1 as id into temp left_behind",
+    "create or replace temp view left_behind as select 1",
+    "select pg_advisory_lock(1)",
+    "select pg_try_advisory_lock_shared(1)",
+    "prepare left_behind as select 1",
 )
 ROLLED_BACK = {"atomic", "autocommit", "failed query in atomic"}
 
@@ -30,10 +41,12 @@ def finished(job: Job) -> Job:
     return job
 
 
-@pytest.mark.parametrize("max_age", [0, None])
-def test_each_job_finds_its_thread_as_the_first_one_did(processes, max_age):
-    settings = json.dumps({"CONN_MAX_AGE": max_age})
-    worker = processes.worker("--threads", "1", PGJOBS_TEST_CONNECTION=settings)
+POOL = {"OPTIONS": {"pool": {"min_size": 1, "max_size": 1}}}
+
+
+@pytest.mark.parametrize("settings", [{}, {"CONN_MAX_AGE": None}, POOL], ids=["0", "kept", "pool"])
+def test_each_job_finds_its_thread_as_the_first_one_did(processes, settings):
+    worker = processes.worker("--threads", "1", PGJOBS_TEST_CONNECTION=json.dumps(settings))
     clean = finished(look.enqueue()).result
     assert clean["atomic"] is False
     assert clean["autocommit"] is True

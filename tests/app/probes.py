@@ -135,6 +135,8 @@ def litter(what: str) -> None:
         case "failed query in atomic":
             transaction.atomic().__enter__()
             _fail_unnoticed()
+        case _:
+            _query(what)
 
 
 @job
@@ -148,6 +150,11 @@ def look() -> dict[str, Any]:
         "atomic": connection.in_atomic_block,
         "autocommit": transaction.get_autocommit(),
         "backend": _query("select pg_backend_pid()"),
+        "settings": _query("select json_object_agg(name, setting) from pg_settings"),
+        "role": _query("select current_user"),
+        "temporary": _query("select count(*) from pg_class where relpersistence = 't'"),
+        "locks": _query("select count(*) from pg_locks where locktype = 'advisory'"),
+        "statements": _query("select count(*) from pg_prepared_statements where from_sql"),
     }
 
 
