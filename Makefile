@@ -2,12 +2,15 @@
 #   PYTHON=python3.12   another Python than the newest one found
 #   DJANGO="django~=5.2.0"   another Django than the newest one
 #   VENV=.venv-3.12   another environment, to keep several
+#   PARALLEL=0   the tests in one process and not in three
 #   ARGS="-k claim -x"   options for pytest, the demo or the benchmarks
 
 VENV ?= .venv
 PYTHON ?=
 DJANGO ?=
 ARGS ?=
+# Most tests wait, for processes and for the database: more of them than cores run well.
+PARALLEL ?= 3
 
 RUN = $(VENV)/bin/python -m
 
@@ -33,7 +36,7 @@ serve: install ## open the example shop, with a worker beside it
 
 .PHONY: test
 test: install ## run the tests
-	@$(RUN) pytest $(ARGS)
+	@$(RUN) pytest -n $(PARALLEL) --dist worksteal $(ARGS)
 
 .PHONY: check
 check: gates coverage ## run every gate, tests included
@@ -43,7 +46,7 @@ gates: lint types layers migrations docs ## run the gates that run no test
 
 .PHONY: coverage
 coverage: install ## run the tests and measure branch coverage
-	@$(RUN) pytest --cov --cov-report=term $(ARGS)
+	@$(RUN) pytest -n $(PARALLEL) --dist worksteal --cov --cov-report=term $(ARGS)
 
 .PHONY: lint
 lint: install ## check style and format
