@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgjobs.models import Job
-from tests.app.probes import hold, hold_in_sql, look, record
+from tests.app.probes import hold, hold_in_sql, hold_in_transaction, look, record
 from tests.waiting import eventually
 
 APPLICATION = "pgjobs-test-process"
@@ -85,3 +86,36 @@ def test_a_job_that_asks_nothing_is_settled_once_though_the_connection_was_cut(p
     assert (job.attempts, job.errors) == (1, [])
     assert len(processes.ledger.starts("x")) == 1
     assert process.stop() == 0
+
+
+def idle_in_transaction() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select query from pg_stat_activity where application_name = %s "
+            "and state like 'idle in transaction%%' and state_change < clock_timestamp() - '1 s'::interval",
+            [APPLICATION],
+        )
+        return [query for (query,) in cursor.fetchall()]
+
+
+def test_short_timeouts_of_the_server_hit_the_transaction_of_a_handler_and_nothing_else(processes):
+    timeouts = "-c idle_in_transaction_session_timeout=1500 -c statement_timeout=1500"
+    settings = {"CONN_MAX_AGE": None, "OPTIONS": {"options": timeouts}}
+    worker = processes.worker("--threads", "1", PGJOBS_TEST_CONNECTION=json.dumps(settings))
+    hold_in_sql.enqueue(key="long")
+    eventually(lambda: processes.ledger.starts("long"))
+    started = time.monotonic()
+    eventually(lambda: time.monotonic() - started > 3)
+    assert idle_in_transaction() == []
+    processes.open_gate("long")
+    eventually(lambda: Job.objects.done().count() == 1)
+
+    job = hold_in_transaction.using(max_attempts=1).enqueue(key="open")
+    eventually(lambda: processes.ledger.starts("open"))
+    eventually(idle_in_transaction)
+    eventually(lambda: not idle_in_transaction())
+    processes.open_gate("open")
+    eventually(lambda: Job.objects.failed().filter(pk=job.pk).exists())
+    assert look_around()["atomic"] is False
+    assert set(Job.objects.values_list("attempts", flat=True)) == {1}
+    assert worker.stop() == 0

@@ -52,6 +52,13 @@ def hold_in_sql(key: str) -> None:
 
 
 @job
+def hold_in_transaction(key: str) -> None:
+    """As above, in one transaction."""
+    with transaction.atomic():
+        hold_in_sql.handler(key)
+
+
+@job
 def write_row(name: str, *, fail: bool = False) -> None:
     """Write a row, by the ORM."""
     ledger.note("start", name)
