@@ -3,7 +3,8 @@
 #   DJANGO="django~=5.2.0"   another Django than the newest one
 #   VENV=.venv-3.12   another environment, to keep several
 #   PARALLEL=0   the tests in one process and not in three
-#   ARGS="-k claim -x"   options for pytest, the demo or the benchmarks
+#   ARGS="-k claim -x"   options for pytest, the demo, the benchmarks or the mutants
+#   SECONDS=600 SEED=7   how long the chaos goes on, and which one
 
 VENV ?= .venv
 PYTHON ?=
@@ -11,6 +12,8 @@ DJANGO ?=
 ARGS ?=
 # Most tests wait, for processes and for the database: more of them than cores run well.
 PARALLEL ?= 3
+SECONDS ?= 60
+SEED ?=
 
 RUN = $(VENV)/bin/python -m
 
@@ -80,6 +83,10 @@ docs: install ## build the documentation, warnings as errors
 .PHONY: bench
 bench: install ## run the benchmarks
 	@$(RUN) benchmarks $(ARGS)
+
+.PHONY: chaos
+chaos: install ## kill, stop and cut everything for SECONDS, and check every promise
+	@$(RUN) tests.chaos --seconds "$(SECONDS)" --seed "$(SEED)"
 
 .PHONY: clean
 clean: ## remove what builds, tests and tools leave behind (not the environments)

@@ -5,6 +5,7 @@ The trigger writes in the transaction of the change, so what is rolled back leav
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,14 +18,14 @@ from django_pgjobs.lifecycle import FINAL, MOVES
 INSTALL = """
 create table audit (
     position bigserial, job bigint, old text, new text, claims int, attempts int, given_back boolean,
-    asked boolean, backend int default pg_backend_pid(), at timestamptz default clock_timestamp()
+    asked boolean, holder bigint, run_at timestamptz, backend int default pg_backend_pid(), at timestamptz default clock_timestamp()
 );
 create function audit() returns trigger language plpgsql as $$
 begin
-    insert into audit (job, old, new, claims, attempts, given_back, asked) values (
+    insert into audit (job, old, new, claims, attempts, given_back, asked, holder, run_at) values (
         coalesce(new.id, old.id), old.status, new.status, coalesce(new.claims, old.claims),
         coalesce(new.attempts, old.attempts), new.attempts < old.attempts,
-        new.cancel_requested_at is not null);
+        new.cancel_requested_at is not null, coalesce(new.locked_by, old.locked_by), new.run_at);
     return null;
 end $$;
 create trigger audit after insert or delete or update of status, claims, attempts on django_pgjobs_job
@@ -47,7 +48,10 @@ class Change(NamedTuple):
     attempts: int
     given_back: bool | None
     asked: bool | None
+    holder: int | None  # the worker that has the job, or had it until now
+    run_at: datetime.datetime | None
     backend: int
+    at: datetime.datetime
 
 
 @contextmanager

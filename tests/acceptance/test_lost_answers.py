@@ -6,11 +6,10 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connections, transaction
@@ -184,18 +183,21 @@ def own_connection(audited: None, proxy: Proxy) -> Iterator[None]:
     settings.update(place)
 
 
-@pytest.mark.parametrize("cut", ["after COMMIT", "before COMMIT"])
-@pytest.mark.usefixtures("own_connection")
-def test_after_an_unknown_commit_the_job_is_there_if_the_business_row_is(proxy, cut):
-    with pytest.raises(OperationalError), transaction.atomic():
-        if cut == "after COMMIT":
-            proxy.cut_after_commit("insert into django_pgjobs_job")
+def _buy(before_commit: Callable[[], None]) -> None:
+    with transaction.atomic():
         Group.objects.create(name="business")
         record.enqueue(key="x")
         record.enqueue_many([{"key": "y"}])
-        if cut == "before COMMIT":
-            proxy.drop()
-            eventually(lambda: not connections["default"].is_usable())
+        before_commit()
+
+
+@pytest.mark.parametrize("cut", ["after COMMIT", "before COMMIT"])
+@pytest.mark.usefixtures("own_connection")
+def test_after_an_unknown_commit_the_job_is_there_if_the_business_row_is(proxy, cut):
+    if cut == "after COMMIT":
+        proxy.cut_after_commit("insert into django_pgjobs_job")
+    with pytest.raises(OperationalError):
+        _buy(before_commit=proxy.drop if cut == "before COMMIT" else lambda: None)
     connections["default"].close()
     there = cut == "after COMMIT"
     assert proxy.cuts == there

@@ -1,0 +1,1 @@
+"""Workers, producers and reapers under random faults: see `make chaos`."""
