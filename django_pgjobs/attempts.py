@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from django_pgjobs.claims import Claim
@@ -41,7 +42,8 @@ class News(NamedTuple):
     seconds: float
 
 
-Inbox = Mailbox[News | None]  # None only wakes the pump
+# None only wakes the pump; an error ends the worker, for a claim is in nobody's hands any more.
+Inbox = Mailbox[News | BaseException | None]
 
 
 class Runner(ABC):
@@ -134,6 +136,14 @@ class Runner(ABC):
     def _mark_stuck(self, held: Held) -> None:
         self._lease.board.time_out(held.slot)
         self._inbox.put(None)
+
+    @contextmanager
+    def _or_end_the_worker(self) -> Iterator[None]:
+        """Let what goes wrong here end the worker: a claim that nobody passes on is held for ever."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 -- the pump raises it
+            self._inbox.put(error)
 
     def _end(self, held: Held, outcome: Outcome | None, began: float) -> None:
         if held.job_type and held.job_type.timeout:

@@ -120,15 +120,16 @@ class Loop(Runner):
         loop.close()
 
     def _start_ready(self) -> None:
-        while self._ready and len(self._running) < self.capacity:
-            try:
-                held = self._ready.popleft()
-            except IndexError:  # the pump took the last one back
-                break
-            if self._may_start():
-                self._start(held)
-            else:
-                self._end(held, None, time.perf_counter())
+        with self._or_end_the_worker():
+            while self._ready and len(self._running) < self.capacity:
+                try:
+                    held = self._ready.popleft()
+                except IndexError:  # the pump took the last one back
+                    break
+                if self._may_start():
+                    self._start(held)
+                else:
+                    self._end(held, None, time.perf_counter())
 
     def _start(self, held: Held) -> None:
         loop = asyncio.get_running_loop()
@@ -155,8 +156,9 @@ class Loop(Runner):
         # A cancellation may arrive after the handler has returned. The job must end all the same.
         except BaseException as error:  # noqa: BLE001
             outcome = execution.failed(held.claim, error, self._lease.name)
-        attempt.calls.leave()
-        self._finish(attempt, outcome, began)
+        with self._or_end_the_worker():
+            attempt.calls.leave()
+            self._finish(attempt, outcome, began)
 
     def _finish(self, attempt: _Attempt, outcome: Outcome, began: float) -> None:
         del self._running[attempt.held.claim.id]

@@ -71,22 +71,24 @@ class Threads(Runner):
         return unstarted
 
     def _work(self) -> None:
+        with self._or_end_the_worker():
+            self._run_all()
+        connections.close_all()
+
+    def _run_all(self) -> None:
         thread = threading.get_ident()
         leftovers.guard_thread()
-        try:
-            while (held := self._ready.get()) is not None:
-                began = time.perf_counter()
-                outcome: Outcome | None = None
-                if self._may_start():
-                    deadline = self._begin(held)
-                    self._running[thread] = (held, deadline)
-                    if deadline.seconds is not None:
-                        self._say_what_stops(deadline, held, thread)
-                    outcome = self._execute(held.claim, deadline)
-                self._running.pop(thread, None)
-                self._end(held, outcome, began)
-        finally:
-            connections.close_all()
+        while (held := self._ready.get()) is not None:
+            began = time.perf_counter()
+            outcome: Outcome | None = None
+            if self._may_start():
+                deadline = self._begin(held)
+                self._running[thread] = (held, deadline)
+                if deadline.seconds is not None:
+                    self._say_what_stops(deadline, held, thread)
+                outcome = self._execute(held.claim, deadline)
+            self._running.pop(thread, None)
+            self._end(held, outcome, began)
 
     def _say_what_stops(self, deadline: Deadline, held: Held, thread: int) -> None:
         deadline.on_time(

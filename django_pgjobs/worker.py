@@ -41,6 +41,10 @@ class ShutdownTimeout(PgJobsError):
     """A job was still running when the worker had to stop."""
 
 
+class RunnerFailed(PgJobsError):
+    """What surrounds the handlers has failed: a claim may be in nobody's hands."""
+
+
 class Worker:
     """One worker in this process."""
 
@@ -165,6 +169,8 @@ class Worker:
         """Wait so long for the first news, then take all there is."""
         seconds = max(0.0, min(seconds, self._stop_by - time.monotonic()))
         for news in self._inbox.take(seconds):
+            if isinstance(news, BaseException):
+                raise RunnerFailed("A thread that runs handlers has failed.") from news
             if news is not None:
                 self._note(news)
 

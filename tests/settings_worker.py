@@ -16,6 +16,8 @@ DATABASES["default"].update(json.loads(os.environ.get("PGJOBS_TEST_CONNECTION", 
 INSTALLED_APPS = [*INSTALLED_APPS, *os.environ.get("PGJOBS_TEST_APPS", "").split()]
 if os.environ.get("PGJOBS_TEST_FAULT"):
     INSTALLED_APPS.append("tests.faults.Planted")
+if os.environ.get("PGJOBS_TEST_FAULT_POINTS"):
+    INSTALLED_APPS.append("tests.fault_points.Planted")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -112,8 +112,8 @@ def attempts_are_honest(history: History) -> Iterator[str]:
 def nobody_innocent_fails(history: History) -> Iterator[str]:
     """Only what always fails, or kills its worker, is given up; and that in as many attempts."""
     for key, life in history.lives.items():
-        fate = life.row["payload"]["fate"]
-        innocent = fate in ("works", "stumbles")
+        fate = life.row["payload"].get("fate", "works")
+        innocent = fate not in ("fails", "kills")
         if (life.row["status"] == "done") != innocent:
             yield f"{key}, which {fate}, is {life.row['status']}: {life.row['last_error']}"
         if len(life.bodies) > MOST[fate]:

@@ -18,7 +18,7 @@ from tests import audit, faults
 from tests.processes import Process, Processes
 from tests.proxies import Proxy
 
-PGJOBS = {"LEASE": 2, "HEARTBEAT": 0.5, "POLL": 0.2, "SHUTDOWN_TIMEOUT": 10}
+PGJOBS = {"LEASE": 2, "HEARTBEAT": 0.5, "POLL": 0.2, "SHUTDOWN_TIMEOUT": 10, "MAX_ATTEMPTS": 60}
 SERVER = {"max_connections": "200", "track_commit_timestamp": "on"}
 SUPERVISORS, CHILDREN, THREADS, PRODUCERS = 2, 2, 2, 2
 APPLICATION = "pgjobs-test-process"
@@ -27,8 +27,12 @@ APPLICATION = "pgjobs-test-process"
 class World:
     """Everything that runs. `actors` are by name; one that has ended is started again under it."""
 
-    def __init__(self, folder: Path, seed: str) -> None:
+    def __init__(
+        self, folder: Path, seed: str = "", *, producers: int = PRODUCERS, **environment: str
+    ) -> None:
         self._seed = seed
+        self._producers = producers
+        self._environment = environment  # of the actors, beside what all processes get
         self._stack = ExitStack()
         self.server = EmbeddedPostgres(settings=SERVER)  # with fsync: a restart is a crash
         self.folder = folder
@@ -44,16 +48,17 @@ class World:
             ]
             environment = {**os.environ, "PGJOBS_TEST_URL": self.server.url}
             self.processes = stack.enter_context(Processes(environment, self.folder))
-            fault = self.processes._environment.pop(faults.VARIABLE, "")
+            fault = self.processes._environment.pop(faults.VARIABLE, "")  # not in the migration
+            if fault:
+                self._environment[faults.VARIABLE] = fault
             migrate = self.processes.start("migrate", "--verbosity", "0")
             if migrate.wait(120):
                 sys.exit(f"The tables could not be made: {migrate.output}")
-            self._fault = {faults.VARIABLE: fault} if fault else {}
             with self.connect() as connection:
                 connection.execute(audit.INSTALL)
             for number in range(SUPERVISORS):
                 self.start(f"supervisor-{number}")
-            for number in range(PRODUCERS):
+            for number in range(self._producers):
                 self.start(f"producer-{number}")
             self.start("reaper-0")
             self._stack = stack.pop_all()
@@ -71,7 +76,11 @@ class World:
         role, _, number = name.partition("-")
         port = self.proxies[int(number) % len(self.proxies)].port
         place = json.dumps({"HOST": "127.0.0.1", "PORT": str(port)})
-        options: dict[str, Any] = {"pgjobs": PGJOBS, "PGJOBS_TEST_CONNECTION": place, **self._fault}
+        options: dict[str, Any] = {
+            "pgjobs": PGJOBS,
+            "PGJOBS_TEST_CONNECTION": place,
+            **self._environment,
+        }
         self._starts[name] += 1
         arguments = {
             "supervisor": ("runjobs", "--processes", str(CHILDREN), "--threads", str(THREADS)),
