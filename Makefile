@@ -88,6 +88,10 @@ bench: install ## run the benchmarks
 chaos: install ## kill, stop and cut everything for SECONDS, and check every promise
 	@$(RUN) tests.chaos --seconds "$(SECONDS)" --seed "$(SEED)"
 
+.PHONY: mutants
+mutants: install ## plant faults into the product, and see each of them caught by a test
+	@$(RUN) tests.mutants $(ARGS)
+
 .PHONY: clean
 clean: ## remove what builds, tests and tools leave behind (not the environments)
 	rm -rf build dist docs/_build .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

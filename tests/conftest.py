@@ -9,6 +9,14 @@ import pytest
 from django.db import connection
 
 from django_pgjobs import registry
+from tests import faults
+
+
+@pytest.fixture(scope="session", autouse=True)
+def planted_fault() -> None:
+    """Break the product, if the environment says how: see `tests.faults`."""
+    if name := os.environ.get(faults.VARIABLE):
+        faults.plant(name)
 
 
 @pytest.fixture

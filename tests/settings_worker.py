@@ -21,7 +21,13 @@ if os.environ.get("PGJOBS_TEST_FAULT_POINTS"):
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(levelname)s %(name)s: %(message)s"}},
+    "formatters": {
+        "plain": {
+            "format": os.environ.get(
+                "PGJOBS_TEST_LOG_FORMAT", "%(levelname)s %(name)s: %(message)s"
+            )
+        }
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {
         "handlers": ["stderr"],

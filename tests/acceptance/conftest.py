@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import audit, faults
+from tests import audit
 from tests.processes import Processes
-
-
-@pytest.fixture(scope="session", autouse=True)
-def planted_fault() -> None:
-    if name := os.environ.get(faults.VARIABLE):
-        faults.plant(name)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def world(armed, tmp_path_factory) -> Iterator[World]:
 
 
 def enqueue(world: World) -> None:
-    """Enqueue some short jobs, some that hold up what was claimed with them, some that enqueue."""
+    """Enqueue some short jobs, some that hold others up, some that enqueue, some async ones."""
     with world.connect() as connection:
         for n in range(30):
             key = f"business-{next(numbers)}"
@@ -53,8 +53,8 @@ def enqueue(world: World) -> None:
                 connection.execute("insert into auth_group (name) values (%s)", [key])
                 connection.execute(
                     "insert into django_pgjobs_job (kind, payload, max_attempts) "
-                    "values ('chaos', %s, 60)",
-                    [Jsonb(payload)],
+                    "values (%s, %s, 60)",
+                    ["achaos" if n % 10 == 5 else "chaos", Jsonb(payload)],
                 )
             ledger.note("committed", key)
 

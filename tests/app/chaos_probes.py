@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -22,6 +23,20 @@ def chaos(key: str, seconds: float, fate: str = "works") -> dict[str, int]:
     ledger.note("start", key)
     try:
         _work(key, seconds, fate)
+    except BaseException:
+        ledger.note("raise", key)
+        raise
+    ledger.note("end", key)
+    return {"pid": os.getpid()}
+
+
+@job
+async def achaos(key: str, seconds: float, fate: str = "works") -> dict[str, int]:
+    """Work for a while, on the event loop; there is one fate only."""
+    assert fate == "works"
+    ledger.note("start", key)
+    try:
+        await asyncio.sleep(seconds)
     except BaseException:
         ledger.note("raise", key)
         raise

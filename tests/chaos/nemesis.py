@@ -61,6 +61,7 @@ class Nemesis:
     def attack(self) -> None:
         """Do one thing, and pause a little."""
         attack = self._chance.choices(list(self._attacks), list(self._attacks.values()))[0]
+        self._world.note(attack.__name__)
         attack()
         self.done[attack.__name__.replace("_", " ")] += 1
         pause = self._chance.uniform(0, 1.2)
@@ -71,6 +72,7 @@ class Nemesis:
 
     def heal(self) -> None:
         """Undo everything."""
+        self._world.note("heal")
         self._undo_what_is_due(float("inf"))
         for proxy in self._world.proxies:
             proxy.heal()
@@ -102,6 +104,7 @@ class Nemesis:
 
     def kill_a_child(self) -> None:
         if pid := self._child():
+            self._world.note(f"kill {pid}")
             send(pid, signal.SIGKILL)
 
     def kill_a_supervisor(self) -> None:
@@ -129,6 +132,7 @@ class Nemesis:
         self._stop([supervisor, *children_of(supervisor)])
 
     def _stop(self, pids: list[int]) -> None:
+        self._world.note(f"stop {pids}")
         for pid in pids:
             send(pid, signal.SIGSTOP)
         seconds = self._chance.uniform(0.2, 2.5 * PGJOBS["LEASE"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
@@ -32,6 +33,7 @@ class World:
     ) -> None:
         self._seed = seed
         self._producers = producers
+        environment["PGJOBS_TEST_LOG_FORMAT"] = "%(asctime)s %(levelname)s %(name)s: %(message)s"
         self._environment = environment  # of the actors, beside what all processes get
         self._stack = ExitStack()
         self.server = EmbeddedPostgres(settings=SERVER)  # with fsync: a restart is a crash
@@ -67,6 +69,11 @@ class World:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def note(self, event: str) -> None:
+        """Write into the diary, for whoever has to find out what happened."""
+        with (self.folder / "diary").open("a") as diary:
+            diary.write(f"{datetime.datetime.now()!s} {event}\n")  # noqa: DTZ005 -- as the logs
+
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection of the runner's own, past the proxies."""
         return psycopg.connect(self.server.url, autocommit=True, connect_timeout=10)
@@ -87,7 +94,8 @@ class World:
             "producer": ("produce", f"{name}-{self._starts[name]}", "--seed", self._seed),
             "reaper": ("reapjobs", "--interval", "0.5"),
         }
-        self.actors[name] = self.processes.start(*arguments[role], **options)
+        self.actors[name] = actor = self.processes.start(*arguments[role], **options)
+        self.note(f"{name} is process {actor.pid}, output-{len(self.processes.started) - 1}")
 
     def revive(self) -> None:
         """Start again what has ended by itself."""

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests import audit, faults
+from tests import audit
 from tests.concurrency.hand_session import HandSession
-
-
-@pytest.fixture(scope="session", autouse=True)
-def planted_fault() -> None:
-    if name := os.environ.get(faults.VARIABLE):
-        faults.plant(name)
 
 
 @pytest.fixture

@@ -1,0 +1,191 @@
+"""Plant each fault, and demand that the tests which are there for it fail: `make mutants`.
+
+    make mutants
+    make mutants ARGS="no-fence reap-by-age"
+
+A fault that all of its tests survive, or that cannot be planted any more, makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from example_project.postgres import EmbeddedPostgres, EmbeddedPostgresError
+from tests.databases import SETTINGS
+from tests.plugin import URL_VARIABLE
+
+ROOT = Path(__file__).parents[1]
+VARIABLE = "PGJOBS_TEST_FAULT"
+AT_A_TIME = 2
+LONGEST = 150.0  # seconds for the tests of one fault
+FAILED = 1  # pytest's status where tests ran and some failed
+
+_ASYNC, _FENCING = "acceptance/test_async_handlers.py::", "concurrency/test_fencing.py::"
+_CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py::"
+_TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
+_INTERLEAVINGS = (
+    "concurrency/test_interleavings.py::test_two_writers_leave_what_one_after_the_other_leaves"
+)
+
+CAUGHT_BY: dict[str, tuple[str, ...]] = {
+    # statements
+    "no-fence": (f"{_FENCING}test_a_write_with_an_older_token_changes_nothing",),
+    "fence-without-claims": (f"{_FENCING}test_a_write_with_an_older_token_changes_nothing",),
+    "claim-in-a-join": (f"{_FENCING}test_a_claim_takes_as_many_as_it_asked_for_whatever_the_plan",),
+    "claim-waits": (
+        f"{_CLAIMS}test_what_one_session_is_claiming_another_passes_over_without_waiting",
+    ),
+    "claim-counts-no-attempt": (f"{_CLAIMS}test_a_claim_tells_what_the_row_says",),
+    "claim-after-death": (f"{_CLAIMS}test_a_worker_whose_death_is_recorded_claims_nothing",),
+    "claim-before-its-time": (
+        f"{_CLAIMS}test_a_job_of_the_future_is_not_claimed_however_high_its_priority",
+    ),
+    "pauses-are-ignored": (f"{_CLAIMS}test_a_paused_queue_gives_nothing_until_it_is_resumed",),
+    "settle-waits": (_INTERLEAVINGS,),
+    "release-keeps-attempt": (f"{_CLAIMS}test_a_released_job_is_claimed_again_with_another_token",),
+    "orphans-stay": (
+        f"{_CLAIMS}test_orphans_are_the_rows_that_a_worker_does_not_know_that_it_has",
+    ),
+    "reap-by-id-only": (f"{_FENCING}test_of_two_reapers_one_takes_the_job",),
+    "reap-waits": (_INTERLEAVINGS,),
+    "reap-charges-all": (f"{_DEATHS}test_only_what_had_started_is_charged",),
+    "reap-charges-nothing": (f"{_DEATHS}test_only_what_had_started_is_charged",),
+    "reap-by-age": (
+        "acceptance/test_exactly_once.py::test_a_slow_job_of_a_living_worker_is_never_reaped",
+    ),
+    "reap-registered-only": (
+        "acceptance/test_sudden_death.py::test_a_restarted_worker_of_the_same_host_and_pid_hides_no_orphan",
+    ),
+    "dead-beats": (f"{_FENCING}test_a_heartbeat_revives_nobody",),
+    "deaths-without-a-look": (f"{_FENCING}test_a_heartbeat_on_its_way_saves_its_worker",),
+    "prune-waits": (
+        "concurrency/test_maintenance.py::test_pruning_passes_a_row_that_somebody_holds",
+    ),
+    # enqueue
+    "wake-ups-in-the-transaction": ("db/test_notify.py",),
+    "enqueued-outside": ("acceptance/test_transaction_truth.py",),
+    "verbs-wait": (_INTERLEAVINGS,),
+    # handlers
+    "stuck-is-retried-at-once": (
+        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced",
+    ),
+    "timeouts-are-losses": (
+        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced",
+    ),
+    "late-results-count": (
+        f"{_TIMEOUTS}test_a_handler_that_catches_the_interruption_and_returns_has_failed",
+    ),
+    "interruption-is-an-exception": (
+        f"{_TIMEOUTS}test_python_code_is_interrupted_and_its_worker_goes_on",
+    ),
+    "watch-waits-for-the-gil": (
+        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced",
+    ),
+    "tasks-share-a-context": (f"{_ASYNC}test_each_has_a_context_of_its_own",),
+    "lanes-keep-transactions": (
+        f"{_ASYNC}test_a_transaction_that_is_left_open_reaches_no_other_job",
+    ),
+    "a-lane-for-each": (f"{_ASYNC}test_the_orm_works_and_its_connections_are_few",),
+    "any-kind-is-claimed": (
+        f"{_ASYNC}test_async_jobs_run_while_every_thread_is_busy",
+        f"{_ASYNC}test_sync_jobs_run_while_the_loop_is_full",
+    ),
+    "calls-outlive-their-job": (f"{_ASYNC}",),
+    "the-loop-ends": (f"{_ASYNC}test_what_a_handler_raises_is_its_job_s_alone",),
+    "threads-end-unnoticed": (
+        "acceptance/test_fault_points.py::test_a_process_that_fails_here_breaks_no_promise[start]",
+    ),
+    # leases and supervisors
+    "any-lease-is-safe": (
+        "acceptance/test_supervisor_leases.py::test_children_of_a_stopped_supervisor_start_nothing_once_their_lease_is_unsafe",
+    ),
+    "deaths-name-nothing": (f"{_DEATHS}test_only_what_had_started_is_charged",),
+    "no-heartbeats": (
+        "acceptance/test_supervisor_leases.py::test_a_handler_that_holds_the_gil_beyond_the_lease_keeps_its_job",
+    ),
+    "want-of-memory-is-guessed": (f"{_DEATHS}",),
+    "any-exit-0-is-clean": (
+        f"{_DEATHS}test_a_death_is_known_at_once_by_its_reason_and_another_child_goes_on",
+    ),
+    "leaving-is-stopping": (
+        "acceptance/test_supervisor_children.py::test_the_replacement_works_while_the_old_one_finishes_however_long_that_takes",
+    ),
+}
+
+
+class Verdict(NamedTuple):
+    """What became of one fault."""
+
+    fault: str
+    said: str
+    seconds: float
+    output: str
+
+
+def judge(fault: str, url: str) -> Verdict:
+    """Run the tests of a fault with it planted, and say whether one of them failed."""
+    environment = {**os.environ, VARIABLE: fault, URL_VARIABLE: url}
+    tests = [f"tests/{test}".removesuffix("::") for test in CAUGHT_BY[fault]]
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout=60", *tests]
+    try:
+        run = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+        return Verdict(fault, f"no end within {LONGEST:g} s", time.monotonic() - began, output)
+    if "Adapt the fault" in run.stdout:
+        said = "cannot be planted any more"
+    elif run.returncode == FAILED:
+        said = "caught"
+    else:
+        said = "survived" if run.returncode == 0 else f"pytest ended with {run.returncode}"
+    return Verdict(fault, said, time.monotonic() - began, run.stdout)
+
+
+def main() -> int:
+    """Parse the arguments and judge, two at a time."""
+    parser = argparse.ArgumentParser(
+        prog="make mutants", description="Plant faults, see them caught."
+    )
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help="by default all")
+    chosen = parser.parse_args().faults or list(CAUGHT_BY)
+    if unknown := set(chosen) - set(CAUGHT_BY):
+        parser.error(f"FAULT must be one of {', '.join(CAUGHT_BY)}, got {', '.join(unknown)}.")
+    began = time.monotonic()
+    try:
+        with (
+            EmbeddedPostgres(fsync=False, settings=SETTINGS) as server,
+            ThreadPoolExecutor(AT_A_TIME) as pool,
+        ):
+            verdicts = []
+            for verdict in pool.map(lambda fault: judge(fault, server.url), chosen):
+                print(f"{verdict.said:<10} {verdict.fault} ({verdict.seconds:.0f} s)", flush=True)
+                verdicts.append(verdict)
+    except EmbeddedPostgresError as error:
+        sys.exit(f"make mutants needs a PostgreSQL of its own: {error}")
+    missed = [verdict for verdict in verdicts if verdict.said != "caught"]
+    for verdict in missed:
+        print(f"\n{verdict.fault}: {verdict.said}\n{verdict.output[-2_000:]}")
+    print(
+        f"{len(verdicts) - len(missed)} of {len(verdicts)} caught in {time.monotonic() - began:.0f} s"
+    )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
