@@ -56,7 +56,7 @@ def claim_in_a_join() -> None:
         before, _, rest = text.partition("due as materialized (")
         select, _, after = rest.partition("\n),\nsettled as (")
         update = _changed(after, "= any(array(select id from due))", f"in ({select})")
-        return f"{before}settled as ({update}"  # noqa: S608
+        return f"{before}settled as ({update}"
 
     for name in ("full_claim", "hot_claim"):
         _change_result(name, broken)

@@ -1,4 +1,7 @@
-"""Children and supervisors killed at random moments under load: no job is lost, and no count is wrong."""
+"""Children killed at random moments under load: their supervisors know exactly what had started.
+
+`make chaos` does much worse, where the counts are right and doubts are charged.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,7 @@ def enqueue(chance: random.Random, first: int) -> int:
     return last
 
 
-@pytest.mark.parametrize("supervisors_die_too", [False, True])
-def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors_die_too):
+def test_kills_at_random_moments_lose_no_job_and_no_count(processes):
     seed = int(os.environ.get("PGJOBS_TEST_SEED") or random.SystemRandom().randrange(10**6))
     print(f"PGJOBS_TEST_SEED={seed}")  # noqa: T201 -- pytest shows it with a failure
     chance = random.Random(seed)  # noqa: S311 -- to be repeated, not to be secret
@@ -43,7 +45,7 @@ def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors
     for supervisor in supervisors:
         assert supervisor.worker
     jobs = 0
-    for _ in range(10 if supervisors_die_too else 20):
+    for _ in range(20):
         jobs = enqueue(chance, jobs)
         victim = chance.randrange(2)
         children = eventually(lambda victim=victim: supervisors[victim].children, within=30)
@@ -51,16 +53,12 @@ def test_kills_at_random_moments_lose_no_job_and_no_count(processes, supervisors
             jobs = enqueue_until_at_work(processes, supervisors[victim], chance, jobs)
             children = supervisors[victim].children
         time.sleep(chance.uniform(0, 0.3))  # not to wait: the moment is the test's input
-        if supervisors_die_too and chance.random() < 0.5:
-            supervisors[victim].signal(signal.SIGKILL)
-            supervisors[victim] = processes.supervisor(*OPTIONS, pgjobs=FAST)
-        else:
-            with suppress(ProcessLookupError):
-                os.kill(chance.choice(children), signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(chance.choice(children), signal.SIGKILL)
         no_back_off()
     eventually(settled, within=40)
     assert [supervisor.stop() for supervisor in supervisors] == [0, 0]
-    assert_counts_are_true(processes, jobs, exact=not supervisors_die_too)
+    assert_counts_are_true(processes, jobs)
 
 
 def enqueue_until_at_work(processes, supervisor, chance: random.Random, jobs: int) -> int:
@@ -74,7 +72,7 @@ def enqueue_until_at_work(processes, supervisor, chance: random.Random, jobs: in
     return jobs
 
 
-def assert_counts_are_true(processes, jobs: int, *, exact: bool) -> None:
+def assert_counts_are_true(processes, jobs: int) -> None:
     assert Counter(Job.objects.values_list("status", flat=True)) == {"done": jobs}
     starts = Counter(entry.key for entry in processes.ledger.starts())
     assert sum(starts.values()) > jobs, "no kill hit a job: this run has shown nothing"
@@ -85,6 +83,5 @@ def assert_counts_are_true(processes, jobs: int, *, exact: bool) -> None:
         assert lost == list(range(1, job.attempts)), "each lost attempt is told"
         unseen += job.attempts - starts[job.payload["key"]]
     killed = Worker.objects.exclude(death="stopped").count()
-    if exact:
-        assert set(Worker.objects.values_list("death", flat=True)) <= {"stopped", "signal 9"}
-        assert unseen <= max(1, killed // 10), (unseen, killed)
+    assert set(Worker.objects.values_list("death", flat=True)) <= {"stopped", "signal 9"}
+    assert unseen <= max(1, killed // 10), (unseen, killed)
