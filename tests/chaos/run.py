@@ -14,7 +14,7 @@ from tests.chaos.nemesis import Nemesis
 from tests.chaos.world import PGJOBS, World
 
 PEACE = 3 * PGJOBS["LEASE"]  # seconds after which nobody has cause to be out of order
-DRAIN = 60.0  # seconds more, for the work that has piled up
+DRAIN = 120.0  # seconds more, for the work that has piled up, and poison that costs its workers
 LATE = 0.5  # seconds beyond the poll in which a due job is taken up without a wake-up
 CANARIES = 10
 

@@ -21,7 +21,7 @@ from tests.app.chaos_probes import achaos, chaos
 
 ROLLED_BACK = 0.2  # of the transactions
 FATES = ("works", "enqueues", "stumbles", "fails", "kills")
-SHARES = (810, 50, 100, 35, 5)
+SHARES = (813, 50, 100, 34, 3)
 SECONDS = (0.0, 0.01, 0.05, 0.3, 3.0)  # of work; the last is longer than a lease
 LENGTHS = (40, 20, 19, 20, 1)
 MOST = {"works": 60, "enqueues": 60, "stumbles": 60, "fails": 2, "kills": 2}  # attempts
