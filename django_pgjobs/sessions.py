@@ -132,13 +132,22 @@ class Session:
 
     def _execute(self, sql: str, params: Params, patience: float | None = None) -> Rows:
         connection = self._connect()
-        begin = self._begin if patience is None else connection.transaction
-        with begin(), connection.cursor() as cursor:
-            if patience is not None:  # of this transaction only: a pooler may share the session
-                timeout = {"timeout": f"{patience * 1000:.0f}ms"}
-                cursor.execute("select set_config('lock_timeout', %(timeout)s, true)", timeout)
-            cursor.execute(sql, params)
+        with self._begin(), self._cursor(connection, patience) as cursor:
+            if patience is None:
+                cursor.execute(sql, params)
+            else:
+                # One message and so one transaction, for a pooler may share the session: nobody who
+                # stands still, or whose network does, can leave it open with rows locked.
+                lock_timeout = f"select set_config('lock_timeout', '{patience * 1000:.0f}ms', true)"
+                cursor.execute(f"{lock_timeout}; {sql}", params)
+                cursor.nextset()
             return cursor.fetchall() if cursor.description else []
+
+    def _cursor(
+        self, connection: psycopg.Connection[Any], patience: float | None
+    ) -> psycopg.Cursor[Any]:
+        """Return a cursor; only one that binds on the client's side takes two statements at once."""
+        return connection.cursor() if patience is None else psycopg.ClientCursor(connection)
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._wrapper is None:
