@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -74,7 +75,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "verbs-wait": (_INTERLEAVINGS,),
     # handlers
     "stuck-is-retried-at-once": (
-        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced",
+        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced[sleep]",
     ),
     "timeouts-are-losses": (
         f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced",
@@ -86,7 +87,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_TIMEOUTS}test_python_code_is_interrupted_and_its_worker_goes_on",
     ),
     "watch-waits-for-the-gil": (
-        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced",
+        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced[gil]",
     ),
     "tasks-share-a-context": (f"{_ASYNC}test_each_has_a_context_of_its_own",),
     "lanes-keep-transactions": (
@@ -97,7 +98,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_ASYNC}test_async_jobs_run_while_every_thread_is_busy",
         f"{_ASYNC}test_sync_jobs_run_while_the_loop_is_full",
     ),
-    "calls-outlive-their-job": (f"{_ASYNC}",),
+    "calls-outlive-their-job": (
+        f"{_TIMEOUTS}test_async_code_that_is_not_cancelled_has_its_process_replaced[query]",
+    ),
     "the-loop-ends": (f"{_ASYNC}test_what_a_handler_raises_is_its_job_s_alone",),
     "threads-end-unnoticed": (
         "acceptance/test_fault_points.py::test_a_process_that_fails_here_breaks_no_promise[start]",
@@ -110,7 +113,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "no-heartbeats": (
         "acceptance/test_supervisor_leases.py::test_a_handler_that_holds_the_gil_beyond_the_lease_keeps_its_job",
     ),
-    "want-of-memory-is-guessed": (f"{_DEATHS}",),
+    "want-of-memory-is-guessed": (
+        f"{_DEATHS}test_a_death_is_known_at_once_by_its_reason_and_another_child_goes_on",
+    ),
     "any-exit-0-is-clean": (
         f"{_DEATHS}test_a_death_is_known_at_once_by_its_reason_and_another_child_goes_on",
     ),
@@ -120,6 +125,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
 }
 
 
+_FAILURE = re.compile(r"^FAILED (\S+?::.+?)(?: - .*)?$", re.MULTILINE)
+
+
 class Verdict(NamedTuple):
     """What became of one fault."""
 
@@ -127,6 +135,11 @@ class Verdict(NamedTuple):
     said: str
     seconds: float
     output: str
+
+    def __str__(self) -> str:
+        by = _FAILURE.search(self.output) if self.said == "caught" else None
+        test = f" by {by[1].rpartition('::')[2]}" if by else ""
+        return f"{self.said:<8} {self.fault}{test} ({self.seconds:.0f} s)"
 
 
 def judge(fault: str, url: str) -> Verdict:
@@ -174,7 +187,7 @@ def main() -> int:
         ):
             verdicts = []
             for verdict in pool.map(lambda fault: judge(fault, server.url), chosen):
-                print(f"{verdict.said:<10} {verdict.fault} ({verdict.seconds:.0f} s)", flush=True)
+                print(verdict, flush=True)
                 verdicts.append(verdict)
     except EmbeddedPostgresError as error:
         sys.exit(f"make mutants needs a PostgreSQL of its own: {error}")

@@ -96,8 +96,6 @@ def settle_waits() -> None:
     """Wait for locked rows when settling."""
     for name in ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL"):
         _change(name, "for update skip locked", "for update")
-    for name in ("full_claim", "hot_claim"):
-        _change_result(name, lambda text: _changed(text, "for update skip locked", "for update"))
 
 
 def release_keeps_attempt() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -61,14 +61,14 @@ class History:
     workers: dict[int, set[int]]  # by process
     bodies: int
     homeless: list[str]  # keys of bodies without a job
+    doubled: list[str]  # keys of more than one job
 
 
 def read(connection: psycopg.Connection[Any], ledger: Ledger) -> History:
     """Gather what both witnesses say."""
-    lives = {
-        row["payload"]["key"]: Life(row)
-        for row in _rows(connection, "select * from django_pgjobs_job")
-    }
+    rows = _rows(connection, "select * from django_pgjobs_job")
+    lives = {row["payload"]["key"]: Life(row) for row in rows}
+    keys = Counter(row["payload"]["key"] for row in rows)
     by_id = {life.row["id"]: life for life in lives.values()}
     for change, committed in _changes(connection):
         if life := by_id.get(change.job):
@@ -92,6 +92,7 @@ def read(connection: psycopg.Connection[Any], ledger: Ledger) -> History:
         workers=workers,
         bodies=sum(map(len, bodies.values())),
         homeless=[key for key in bodies if key not in lives],
+        doubled=[key for key, count in keys.items() if count > 1],
     )
 
 

@@ -39,7 +39,9 @@ def no_job_without_its_transaction(history: History) -> Iterator[str]:
 
 
 def a_job_is_there_if_its_business_is(history: History) -> Iterator[str]:
-    """Whatever became of a commit that was not acknowledged."""
+    """Once, whatever became of a commit that was not acknowledged."""
+    for key in history.doubled:
+        yield f"{key} is there more than once"
     for key, meant in history.meant.items():
         there = sum(f"{key}.{n}" in history.lives for n in range(meant.jobs))
         if there != (meant.jobs if key in history.business else 0):
