@@ -38,7 +38,7 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("name")
         parser.add_argument("--seed", required=True)
-        parser.add_argument("--rate", type=float, default=20.0, help="transactions a second")
+        parser.add_argument("--rate", type=float, default=12.0, help="transactions a second")
 
     def handle(self, *_args: Any, name: str, seed: str, rate: float, **_options: Any) -> None:
         """Produce until SIGTERM."""
