@@ -29,6 +29,7 @@ from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
+TAKEN_FOR_DEAD = "taken for dead"
 GRACE = 2.0  # seconds beyond the shutdown timeout that a child gets to write and exit
 _LAST_WORDS = 1.0  # seconds in which the last deaths are recorded; without a server they are not
 SILENCE = 10  # leases, or polls where those are longer, without a sign of life: a child is killed
@@ -185,6 +186,8 @@ class Supervisor:
         logger.error("Worker %s died: %s.", child.name, child.death)
         if self._orders:
             self._status = 1
+        elif child.death == TAKEN_FOR_DEAD:
+            pass  # for want of heartbeats, which are ours: that says nothing about how it starts
         elif child.started_well:  # so starting it works: no reason to wait
             self._failed_starts, self._next_start = 0, 0.0
         else:
@@ -271,5 +274,5 @@ class Supervisor:
         for lease in lost:
             if kept[lease] in self._children and kept[lease].process.returncode is None:
                 logger.critical("The worker %s was taken for dead and is killed.", lease.name)
-                kept[lease].kill("taken for dead")
+                kept[lease].kill(TAKEN_FOR_DEAD)
         return pause

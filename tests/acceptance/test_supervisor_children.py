@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from django_pgjobs.models import Job, Worker
 from tests import audit
 from tests.app.probes import hold, record
+from tests.processes import FAST
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("audited")
@@ -126,6 +128,21 @@ def test_failures_to_start_are_forgotten_once_one_has_started(processes):
         eventually(lambda n=n: processes.ledger.ends(n))
         os.kill(processes.ledger.ends(n)[0].pid, signal.SIGKILL)
         eventually(lambda n=n: supervisor.output.count("died: signal 9") == 2 * (n + 1))
+    assert supervisor.stop() == 0
+
+
+def test_children_that_are_taken_for_dead_while_they_start_are_no_failed_starts(processes):
+    """As in an outage of the database: the heartbeats that are missing are the supervisor's."""
+    supervisor = processes.supervisor(pgjobs=FAST)
+
+    def bury() -> bool:
+        assert supervisor.alive, supervisor.output
+        Worker.objects.filter(died_at=None).update(died_at=timezone.now(), death="no heartbeat")
+        return supervisor.output.count("died: taken for dead") >= 7
+
+    eventually(bury, within=30)
+    record.enqueue(key="x")
+    eventually(lambda: Job.objects.done().exists(), within=20)
     assert supervisor.stop() == 0
 
 
