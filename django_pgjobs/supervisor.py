@@ -158,7 +158,7 @@ class Supervisor:
                 child.kill("still busy at the end of the shutdown timeout")
             elif now - self._awake_since > NOTICE:
                 child.time_out()
-        self._keeper.session.cut(settings.unanswered)
+        self._keeper.session.cut(settings.silence)
 
     def _bury(self) -> None:
         """Take note of the children that have exited."""
