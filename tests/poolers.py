@@ -22,6 +22,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from example_project.postgres_guardian import free_port
+from tests.certificates import make_certificate
 from tests.waiting import eventually
 
 # As an unprivileged user PostgreSQL's own way is taken: `nobody`, where root runs the tests. A change
@@ -45,8 +46,15 @@ class Pooler:
     """A PgBouncer that may be killed and started again on its port."""
 
     def __init__(
-        self, url: str, *, mode: str = "transaction", size: int = 20, **options: str
+        self,
+        url: str,
+        *,
+        mode: str = "transaction",
+        size: int = 20,
+        tls: bool = False,
+        **options: str,
     ) -> None:
+        self._tls = tls
         server = {k: v for k, v in conninfo_to_dict(url).items() if k in _NAMES}
         self._server = " ".join(f"{name}={value}" for name, value in server.items())
         self._options = {
@@ -65,6 +73,13 @@ class Pooler:
         self.folder = Path(tempfile.mkdtemp(prefix="pgjobs-pgbouncer-", dir="/tmp"))
         self.port = free_port()
         options = {**self._options, "listen_port": self.port}
+        if self._tls:
+            certificate, key = make_certificate(self.folder)
+            options |= {
+                "client_tls_sslmode": "require",
+                "client_tls_cert_file": certificate,
+                "client_tls_key_file": key,
+            }
         lines = [
             "[databases]",
             f"* = {self._server}",

@@ -163,7 +163,7 @@ def test_wake_ups_left_on_are_told_once_and_leave_nothing(through, pooler, proce
     settings = {**CALM, "LISTEN_DATABASE": listening, "POLL": HOUR if listening == "other" else 0.5}
     worker = processes.worker(pgjobs=settings, PGJOBS_TEST_LOG_LEVEL="INFO", **way(pooler))
     ready = {"default": TOLD, "other": READY}[listening]
-    eventually(lambda: ready in worker.output or not worker.alive, within=20)
+    eventually(lambda: ready in worker.output or not worker.alive, within=8)
     for key in "abc":
         record.enqueue(key=key)
         eventually(lambda key=key: processes.ledger.ends(key))

@@ -51,9 +51,18 @@ def lent() -> bool:
 
 @needs_pgbouncer
 @pytest.mark.parametrize("pooler", POOLERS.values(), ids=POOLERS, indirect=True)
-def test_lent_sessions_are_known(lead, pooler):
+def test_lent_sessions_are_known(lead, pooler, monkeypatch):
     lead("default", pooler)
-    assert lent()
+    for between in range(2):  # an odd number of transactions between two looks, and an even one
+
+        def busy(alias, between=between):
+            wrapper = connect(alias)
+            for _ in range(between):
+                wrapper.connection.execute("select 1")
+            return wrapper
+
+        monkeypatch.setattr(poolers, "connect", busy)
+        assert lent()
 
 
 @needs_pgbouncer
