@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from example_project.postgres import EmbeddedPostgres
+from tests.acceptance.test_silent_backends import CLAIMS
 from tests.processes import FAST, Processes
 from tests.waiting import eventually
 
@@ -90,7 +91,7 @@ def cut(server: EmbeddedPostgres, queries: str) -> int:
         ask(
             server,
             "select pg_terminate_backend(pid) from pg_stat_activity "
-            "where application_name = 'pgjobs-test-process' and query ilike %s",
+            "where application_name = 'pgjobs-test-process' and query ~ %s",
             queries,
         )
     )
@@ -108,7 +109,7 @@ def test_a_worker_goes_on_with_the_connections_that_it_has(server, processes, li
         beat = last_beat(server)
         eventually(lambda: last_beat(server) > beat)
         if limit == "of the role":  # what is lost now cannot be replaced: no claims, no loss either
-            assert cut(server, "%lane as materialized%") >= 1
+            assert cut(server, CLAIMS) >= 1
             enqueue(server, "record", 20, "late")
             eventually(lambda: "cannot be reached" in supervisor.output)
             beat, began = last_beat(server), time.monotonic()

@@ -118,16 +118,15 @@ def test_workers_go_on_with_the_new_primary_after_a_crash(primary, standby, proc
     assert supervisor.stop() == 0
 
 
-@pytest.mark.parametrize("way", ["two hosts", "proxy"])
 def test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable(
-    primary, standby, processes, way
+    primary, standby, processes
 ):
     """Its connections go on, so that nothing but refusals tells the worker."""
     with Proxy(primary.port) as proxy:
         through = json.dumps({"HOST": "127.0.0.1", "PORT": str(proxy.port), "CONN_MAX_AGE": None})
         supervisor = processes.supervisor(
             *("--threads", "2"),
-            PGJOBS_TEST_CONNECTION=both(primary, standby) if way == "two hosts" else through,
+            PGJOBS_TEST_CONNECTION=through,
         )
         enqueue(primary, "record", 50)
         enqueue(primary, "write_row", 20, "before")

@@ -99,14 +99,10 @@ def test_callers_need_no_session(through, pooler):
 
 SETTINGS = {
     "as Django has them": {},
-    "as the documentation says": {"DISABLE_SERVER_SIDE_CURSORS": True, "CONN_MAX_AGE": 60},
-    "bound by the server": {
+    "with server-side cursors off": {"DISABLE_SERVER_SIDE_CURSORS": True, "CONN_MAX_AGE": 60},
+    "with more of Django's": {
         "DISABLE_SERVER_SIDE_CURSORS": True,
-        "OPTIONS": {"server_side_binding": True},
-    },
-    "with Django's pool": {
-        "DISABLE_SERVER_SIDE_CURSORS": True,
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": 4}},
+        "OPTIONS": {"server_side_binding": True, "pool": {"min_size": 1, "max_size": 4}},
     },
 }
 

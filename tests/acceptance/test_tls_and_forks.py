@@ -21,7 +21,8 @@ from tests.waiting import eventually
 
 # The wheel's server is built without TLS: a packaged one has it, and so has a PgBouncer before the wheel's.
 PACKAGED = max(Path("/usr/lib/postgresql").glob("1[5-9]/bin"), default=None)
-BROKEN = ("SSL error", "bad record", "unexpected eof", "EOF", "decrypt")
+# Not an end of file: a fork of multiprocessing ends without closing the connection of its own.
+BROKEN = ("bad record", "decrypt")
 JOBS = 10
 
 
