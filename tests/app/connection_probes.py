@@ -13,7 +13,6 @@ from django.db import connection, transaction
 
 from django_pgjobs import job
 from tests import ledger
-from tests.app import probes
 
 
 @job
@@ -27,14 +26,6 @@ def use_orm(name: str) -> list[str]:
     found = [group.name for group in written.iterator(chunk_size=1)]
     ledger.note("end", name)
     return found
-
-
-@job
-def hold_in_transaction(key: str) -> None:
-    """Hold a connection until the test opens the gate of this key."""
-    with transaction.atomic():
-        Group.objects.exists()
-        probes.hold.handler(key)
 
 
 @job
