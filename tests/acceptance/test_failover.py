@@ -135,6 +135,13 @@ def test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable(
         ask(primary, "alter system set default_transaction_read_only = on")
         ask(primary, "select pg_reload_conf()")
         eventually(lambda: "refuse" in supervisor.output, within=20)
+        options = {"PGJOBS_TEST_CONNECTION": through}
+        alone = processes.worker(**options)
+        late = processes.supervisor("--queues", "late", **options)
+        eventually(lambda: "is refused by the database" in late.output, within=20)
+        assert alone.wait() == 1
+        assert "read-only" in alone.output
+        assert "Traceback" not in alone.output
         promoted = promote(standby)
         assert done(primary) == done(standby)
         proxy._target = standby.port
@@ -149,3 +156,6 @@ def test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable(
         assert len(done(standby)) == 140
         assert supervisor.children == [child]
         assert supervisor.stop() == 0
+        ask(standby, "insert into django_pgjobs_job (kind, queue) values ('noop', 'late')")
+        eventually(lambda: len(done(standby)) == 141)
+        assert late.stop() == 0
