@@ -80,7 +80,7 @@ def test_workers_and_what_their_handlers_fork_share_no_stream(encrypted, tmp_pat
         )
         final = "select kind, status, result, last_error from django_pgjobs_job where finished_at is not null"
         jobs = eventually(
-            lambda: found if len(found := ask(server, final)) == 3 * JOBS else None, within=60
+            lambda: found if len(found := ask(server, final)) == 3 * JOBS else None, within=30
         )
         assert not [error for *_, error in jobs if error]
         ends = {result for kind, _, result, _ in jobs if kind == "end_a_fork"}
