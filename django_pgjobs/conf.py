@@ -39,6 +39,11 @@ class Settings:
         """How long a lease is sure without an answer: nobody can take it for lost before."""
         return self.lease - self.heartbeat
 
+    @property
+    def silence(self) -> float:
+        """How long a keeper waits for an answer: there is time to send the heartbeat once more."""
+        return self.unanswered / 2
+
 
 class Problem(NamedTuple):
     """One fault of the setting: the id of its system check, what is wrong, what to do."""

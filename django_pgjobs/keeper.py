@@ -15,7 +15,13 @@ from psycopg import errors
 
 from django_pgjobs import conf, leases, reaper
 from django_pgjobs.leases import Lease
-from django_pgjobs.sessions import CONNECTION_ERRORS, Execute, Session
+from django_pgjobs.sessions import (
+    CONNECTION_ERRORS,
+    DATABASE_ERRORS,
+    Execute,
+    Session,
+    reason,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +38,7 @@ class Keeper:
         self.session = Session(database)
         self._next_beat = 0.0
         self._next_reap = 0.0
-        self._complained = 0.0  # when it was last said that the database cannot be reached
+        self._complained = 0.0  # when it was last said that the database is no use
 
     def keep(self, kept: Sequence[Lease], *, stopping: bool) -> tuple[list[Lease], float]:
         """Do what is due; return the leases that are lost, and the seconds until more is due."""
@@ -72,7 +78,8 @@ class Keeper:
         except errors.LockNotAvailable:
             logger.warning("A duty could not be done, for a table is locked. It is tried again.")
             return False
-        except CONNECTION_ERRORS as error:
+        except DATABASE_ERRORS as error:
+            self.session.close()  # a new one may find another server, after a failover
             self.complain(error)
             return False
         except Exception:  # the other duties must go on
@@ -84,10 +91,11 @@ class Keeper:
         return True
 
     def complain(self, error: Exception) -> None:
-        """Say that the database cannot be reached: now and then, for it is tried every second."""
+        """Say that the database is no use: now and then, for it is tried every second."""
         now = time.monotonic()
         if now - self._complained > _SILENT or not self._complained:
-            logger.warning("The keeper cannot reach the database, trying again: %s", error)
+            what = "cannot reach" if isinstance(error, CONNECTION_ERRORS) else "is refused by"
+            logger.warning("The keeper %s the database, trying again: %s", what, reason(error))
             self._complained = now
 
 

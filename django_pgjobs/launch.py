@@ -61,10 +61,10 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
     return status
 
 
-def _watch(ended: threading.Event, *sessions: Session) -> None:
+def _watch(ended: threading.Event, session: Session, keepers: Session) -> None:
     while not ended.wait(_LOOK):
-        for session in sessions:
-            session.cut(conf.get().unanswered)
+        session.cut(conf.get().unanswered)
+        keepers.cut(conf.get().silence)
 
 
 def run_child(options: WorkerOptions, descriptors: str) -> int:

@@ -64,10 +64,18 @@ def remove() -> list[str]:
     """Treat the connections as Django does at the end of a request; return what was left open."""
     left = roll_back()
     for connection in _connections():
-        if connection.alias in _THREAD.changed:
+        if connection.alias in _THREAD.changed or _is_doubtful(connection):
             _hang_up(connection)
         connection.close_if_unusable_or_obsolete()
     return left
+
+
+def _is_doubtful(connection: Any) -> bool:
+    """Whether something was refused here: it may lead to a server that was the primary once.
+
+    Such a server answers, so that neither Django nor a pool would ever let go of it.
+    """
+    return bool(connection.errors_occurred) and connection.vendor == "postgresql"
 
 
 def roll_back() -> list[str]:

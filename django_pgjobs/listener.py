@@ -23,6 +23,7 @@ from psycopg.pq import TransactionStatus
 
 from django_pgjobs import statements
 from django_pgjobs.notify import CHANNEL, EVERY_QUEUE, LONGEST_PAUSE
+from django_pgjobs.poolers import is_lent
 from django_pgjobs.sessions import Session, connect
 
 logger = logging.getLogger(__name__)
@@ -37,15 +38,23 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0  # seconds between tries to connect
 
 
 class Deaf(Exception):
-    """The connection is well and yet no notification comes through it."""
+    """The connection is well and yet no notification comes through it: what comes instead."""
 
 
 class Ear:
     """One connection that listens."""
 
     def __init__(self, alias: str, bell: socket.socket) -> None:
-        """Connect and listen; when something comes from `bell`, no wait takes time any more."""
+        """Connect and listen; when something comes from `bell`, no wait takes time any more.
+
+        Raises:
+            Deaf: the session is lent by a pooler, and a LISTEN would be left in it for others.
+
+        """
         self._wrapper = connect(alias)
+        if is_lent(self._wrapper):
+            self._wrapper.close()
+            raise Deaf("a pooler in transaction mode")
         self._pgconn = self._wrapper.connection.pgconn
         self._heard: list[tuple[str, str]] = []
         # What comes with the answers to these two would be dropped without a handler.
@@ -139,16 +148,16 @@ class Listener:
                         self._attend(ear, math.inf)
             except (psycopg.Error, django.db.Error, OSError) as error:
                 logger.warning("The listener has no connection, trying again: %s", error)
-            except Deaf:
+            except Deaf as deaf:
                 if not self._has_heard:
                     logger.warning(
-                        "Wake-ups must come through the database %r, got none within %g s. Jobs "
-                        "are found by polling. Behind a pooler in transaction mode, name an alias "
-                        "that bypasses it in PGJOBS['LISTEN_DATABASE'], or use --no-notify.",
+                        "Wake-ups must come through the database %r, got %s. Jobs are found by "
+                        "polling. Name an alias that bypasses the pooler and leads to the database "
+                        "of the jobs in PGJOBS['LISTEN_DATABASE'], or use --no-notify.",
                         self._alias,
-                        _TEST,
+                        deaf,
                     )
-                    return  # a LISTEN again and again would be left in the pooler's connections
+                    return
                 logger.warning("The listener hears nothing, connecting again.")
             self._closed.wait(backoff)
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
@@ -163,7 +172,7 @@ class Listener:
             if self._closed.is_set():
                 return
             if time.monotonic() >= deadline:
-                raise Deaf
+                raise Deaf(f"none within {_TEST:g} s")
         self._has_heard = True
 
     def _attend(self, ear: Ear, until: float) -> list[tuple[str, str]]:

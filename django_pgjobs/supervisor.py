@@ -18,6 +18,8 @@ import threading
 import time
 from collections import deque
 
+from psycopg.errors import ReadOnlySqlTransaction
+
 from django_pgjobs import conf
 from django_pgjobs.children import NOTICE, STOPPED, Child
 from django_pgjobs.keeper import AGAIN, Keeper
@@ -78,7 +80,7 @@ class Supervisor:
 
         Raises:
             psycopg.Error: the first worker could not be registered, for another reason than that
-                the database cannot be reached.
+                the database cannot be reached or written to.
 
         """
         duties = threading.Thread(target=self._do_duties, name="pgjobs-duties", daemon=True)
@@ -159,7 +161,7 @@ class Supervisor:
                 child.kill("still busy at the end of the shutdown timeout")
             elif now - self._awake_since > NOTICE:
                 child.time_out()
-        self._keeper.session.cut(settings.unanswered)
+        self._keeper.session.cut(settings.silence)
 
     def _bury(self) -> None:
         """Take note of the children that have exited."""
@@ -236,7 +238,8 @@ class Supervisor:
             return self._keeper.attempt(self._register)
         try:
             self._register(self._keeper.session.execute)
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, ReadOnlySqlTransaction) as error:
+            self._keeper.session.close()  # a new one may find the primary
             self._keeper.complain(error)
             return False
         except Exception as error:  # noqa: BLE001 -- raised by run()

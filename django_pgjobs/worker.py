@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from django.db import connections
 
-from django_pgjobs import claims, conf, execution, outcomes, resources
+from django_pgjobs import claims, conf, execution, forks, outcomes, resources
 from django_pgjobs.attempts import Held, Inbox, News
 from django_pgjobs.claims import Claim
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
@@ -87,6 +87,7 @@ class Worker:
         options = self._options
         for alias in connections:  # a pool checks what it gives out only if it was made like this
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
+        forks.guard()
         self._persist(self._compile)
         self._handlers = Handlers(
             self._lease, options.threads, options.async_concurrency, self._inbox

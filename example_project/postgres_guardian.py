@@ -49,9 +49,10 @@ class PortTakenError(ServerError):
 class Server:
     """One data folder and the `postgres` process on it."""
 
-    def __init__(self, binaries: Path, settings: dict[str, str]) -> None:
+    def __init__(self, binaries: Path, settings: dict[str, str], replica_of: str = "") -> None:
         self.binaries = binaries
         self.settings = settings
+        self.replica_of = replica_of
         self.account = pwd.getpwnam(UNPRIVILEGED) if os.geteuid() == 0 else None
         self.folder: Path | None = None
         self.port: int | None = None
@@ -62,7 +63,7 @@ class Server:
         if self.folder is None:
             self.folder = self._make_folder()
             self._make_binaries_readable()
-            self._initdb()
+            self._make_data()
         for attempt in range(1, PORT_ATTEMPTS + 1):
             port = self.port or free_port()
             try:
@@ -151,14 +152,24 @@ class Server:
         for path in [target, *target.rglob("*")]:
             os.chown(path, self.account.pw_uid, self.account.pw_gid, follow_symlinks=False)
 
-    def _initdb(self) -> None:
-        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"]
-        locale = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    def _make_data(self) -> None:
         data = f"--pgdata={self._inside('data')}"
-        done = self._run([str(self.binaries / "initdb"), data, *options, *locale])
+        if self.replica_of:
+            copy = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+            self._must("pg_basebackup", data, f"--dbname={self.replica_of}", *copy)
+            return
+        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"]
+        locale = ["--locale=C"]
+        if b"builtin" in self._must("initdb", "--help"):  # since PostgreSQL 17
+            locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        self._must("initdb", data, *options, *locale)
+
+    def _must(self, program: str, *arguments: str) -> bytes:
+        done = self._run([str(self.binaries / program), *arguments])
         if done.returncode != 0:
-            msg = f"initdb must succeed, got exit status {done.returncode}:\n"
+            msg = f"{program} must succeed, got exit status {done.returncode}:\n"
             raise ServerError(msg + tail(done.stdout + done.stderr))
+        return done.stdout
 
     def _start(self, port: int) -> None:
         options = [o for name, value in self.settings.items() for o in ("-c", f"{name}={value}")]
@@ -198,7 +209,8 @@ class Server:
             lines = (self._inside("data") / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
-        return lines[:1] == [str(pid)] and [line.strip() for line in lines[7:8]] == ["ready"]
+        state = "".join(lines[7:8]).strip()
+        return lines[:1] == [str(pid)] and state in ("ready", "standby")
 
     def _run(
         self, command: list[str], cwd: Path | None = None
@@ -266,7 +278,7 @@ def main() -> None:
             try:
                 if verb == "order":
                     order = json.loads(argument[0])
-                    server = Server(Path(order["binaries"]), order["settings"])
+                    server = Server(Path(order["binaries"]), order["settings"], order["replica_of"])
                     answer: dict[str, Any] = {}
                 else:
                     answer = getattr(server, verb)(*(a.strip() for a in argument))

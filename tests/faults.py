@@ -14,7 +14,7 @@ from typing import Any
 
 from django.apps import AppConfig
 
-from tests import statement_faults, supervisor_faults
+from tests import connection_faults, statement_faults, supervisor_faults
 
 VARIABLE = "PGJOBS_TEST_FAULT"
 
@@ -194,6 +194,7 @@ def threads_end_unnoticed() -> None:
 
 FAULTS: dict[str, Callable[[], None]] = (
     statement_faults.FAULTS
+    | connection_faults.FAULTS
     | supervisor_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault

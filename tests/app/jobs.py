@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from django_pgjobs import job
-from tests.app import async_probes, chaos_probes, probes, timed_probes  # noqa: F401 -- they register handlers
+from tests.app import (  # noqa: F401 -- they register handlers
+    async_probes,
+    chaos_probes,
+    connection_probes,
+    probes,
+    timed_probes,
+)
 
 
 @job

@@ -120,7 +120,7 @@ class Command(BaseCommand):
         )
         try:
             status = self._run(chosen, options)
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, errors.ReadOnlySqlTransaction) as error:
             raise CommandError(
                 f"The database {database!r} cannot be reached: {reason(error)}."
             ) from error
