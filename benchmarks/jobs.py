@@ -25,3 +25,11 @@ def read(i: int) -> None:  # noqa: ARG001 -- as its payload is
     with connection.cursor() as cursor:
         cursor.execute(READ)
         cursor.fetchall()
+
+
+@job
+def ping(i: int) -> None:
+    """Report the start to the harness that runs this beside other queues."""
+    from handlers import ping as report  # type: ignore[import-not-found]  # noqa: PLC0415 -- its own
+
+    report(i)
