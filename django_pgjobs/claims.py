@@ -92,7 +92,8 @@ class Claimer:
         params = {
             **self._params,
             "limit": limit,
-            "ids": [claim.id for claim in done],
+            # As text: psycopg would look at each number of a list, while the server has nothing to do.
+            "ids": f"{{{','.join([str(claim.id) for claim in done])}}}",
             "claims": done[0].claims if done else 0,
         }
         if not full:
