@@ -52,7 +52,7 @@ def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
         ),
         (["polling", "--polls", "2"], {"p50", "latest"}),
         (
-            ["memory", "--noops", "2000", "--readers", "200"],
+            ["memory", "--noops", "500", "--readers", "100"],
             {"no-ops, growth", "readers, growth", "largest"},
         ),
         (["enqueue", "--seconds", "0.1"], {"1 thread", "4 threads"}),
