@@ -10,18 +10,54 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import drain, enqueue, enqueue_many, idle, latency, machine
+from benchmarks import (
+    claim_cost,
+    drain,
+    due_backlog,
+    enqueue,
+    enqueue_many,
+    held_snapshot,
+    idle,
+    latency,
+    machine,
+    memory,
+    polling,
+    two_processes,
+    writers,
+)
 from benchmarks.comparison import Scenario, compare, table
 from benchmarks.contenders import CONTENDERS
 from benchmarks.server import running_server
 
 SCENARIOS: dict[str, Scenario] = {
     "drain": drain,
+    "two_processes": two_processes,
+    "due_backlog": due_backlog,
+    "held_snapshot": held_snapshot,
+    "claim_cost": claim_cost,
     "enqueue": enqueue,
+    "writers": writers,
     "enqueue_many": enqueue_many,
     "latency": latency,
+    "polling": polling,
     "idle": idle,
+    "memory": memory,
 }
+
+COUNTS = (
+    ("jobs", 100, 50_000, "drain, two_processes, due_backlog: queued jobs"),
+    ("threads", 1, 8, "of the worker that drains"),
+    ("backlog", 100, 1_000_000, "due_backlog: due jobs beside; held_snapshot: finished ones"),
+    ("held", 100, 300_000, "held_snapshot: queued jobs"),
+    ("large", 100, 2_000_000, "claim_cost: future jobs, and finished ones"),
+    ("claims", 2, 200, "claim_cost: how many"),
+    ("writers", 1, 32, "writers: processes"),
+    ("bulk", 1, 100_000, "enqueue_many: jobs"),
+    ("picks", 2, 100, "latency: jobs"),
+    ("polls", 2, 30, "polling: jobs"),
+    ("noops", 100, 200_000, "memory: jobs that do nothing"),
+    ("readers", 100, 20_000, "memory: jobs that read 1 MB each"),
+)
 
 
 def main() -> None:
@@ -55,12 +91,11 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("scenarios", nargs="*", metavar="NAME", help=", ".join(SCENARIOS))
     parser.add_argument("--rounds", type=_at_least(1), default=5, help="of both, alternating")
-    parser.add_argument("--jobs", type=_at_least(100), default=50_000, help="drain: queued jobs")
-    parser.add_argument("--threads", type=_at_least(1), default=8, help="drain: of the worker")
-    parser.add_argument("--seconds", type=float, default=3.0, help="enqueue: time of one loop")
-    parser.add_argument("--bulk", type=_at_least(1), default=100_000, help="enqueue_many: jobs")
-    parser.add_argument("--picks", type=_at_least(2), default=100, help="latency: jobs")
+    for name, least, default, text in COUNTS:
+        parser.add_argument(f"--{name}", type=_at_least(least), default=default, help=text)
+    parser.add_argument("--seconds", type=float, default=3.0, help="enqueue, writers: of one loop")
     parser.add_argument("--idle", type=float, default=20.0, help="idle: seconds to watch")
+    parser.add_argument("--edge", type=float, default=2.0, help="held_snapshot: seconds compared")
     parser.add_argument("--out", type=Path, help="also write the JSON to this file")
     options = parser.parse_args()
     options.scenarios = options.scenarios or list(SCENARIOS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from benchmarks import machine
@@ -56,14 +56,21 @@ def compare(scenario: Scenario, server: Server, options: Namespace) -> dict[str,
 
 def _figure(unit: str, values: Mapping[str, list[float]]) -> dict[str, Any]:
     pairs = zip(values[PRODUCT.name], values[RAW.name], strict=True)
-    ratios = [ours / raw for ours, raw in pairs]
+    # What has no size, as memory that shrinks, has no ratio either.
+    ratios = [ours / raw for ours, raw in pairs if raw > 0]
     return {
         "unit": unit,
-        "ratio": round(statistics.median(ratios), 3),
+        "ratio": round(statistics.median(ratios), 3) if ratios else None,
         "ratios": [round(ratio, 3) for ratio in ratios],
         "medians": {name: round(statistics.median(each), 1) for name, each in values.items()},
         "values": {name: [round(value, 1) for value in each] for name, each in values.items()},
     }
+
+
+def _shown_ratios(ratios: Sequence[float]) -> tuple[str, str]:
+    if not ratios:
+        return "", ""
+    return f"{statistics.median(ratios):.0%}", f"{min(ratios):.0%} to {max(ratios):.0%}"
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -75,8 +82,7 @@ def table(results: Mapping[str, Any]) -> str:
             rows.append(
                 [
                     name if name == scenario else f"{scenario}, {name}",
-                    f"{figure['ratio']:.0%}",
-                    f"{min(figure['ratios']):.0%} to {max(figure['ratios']):.0%}",
+                    *_shown_ratios(figure["ratios"]),
                     *(f"{figure['medians'][contender]:,.0f}" for contender in names),
                     figure["unit"],
                 ]

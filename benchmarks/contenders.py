@@ -22,6 +22,8 @@ class Contender:
 
     name: str
     module: str
+    due: str  # SQL that queues %(jobs)s no-ops
+    history: str  # SQL that adds %(jobs)s jobs which finished long ago
     finished: str  # SQL: (moment, jobs finished then) in order, of jobs done in one attempt
 
     def ask(self, database: str, verb: str, **arguments: Any) -> dict[str, Any]:
@@ -54,12 +56,22 @@ class Contender:
 PRODUCT = Contender(
     name="django-pgjobs",
     module="benchmarks.product",
+    due="""insert into django_pgjobs_job (kind, payload)
+        select 'noop', jsonb_build_object('i', n) from generate_series(1, %(jobs)s) n""",
+    history="""insert into django_pgjobs_job (kind, payload, status, finished_at)
+        select 'noop', jsonb_build_object('i', n), 'done', now() - interval '1 day'
+        from generate_series(1, %(jobs)s) n""",
     finished="""select finished_at, count(*) from django_pgjobs_job
         where status = 'done' and attempts = 1 and claims = 1 group by 1 order by 1""",
 )
 RAW = Contender(
     name="raw psycopg",
     module="benchmarks.raw",
+    due="""insert into job (kind, payload)
+        select 'noop', jsonb_build_object('i', n) from generate_series(1, %(jobs)s) n""",
+    history="""insert into job (kind, payload, status, finished_at)
+        select 'noop', jsonb_build_object('i', n), 2, now() - interval '1 day'
+        from generate_series(1, %(jobs)s) n""",
     finished="""select finished_at, count(*) from job
         where status = 2 and attempts = 1 group by 1 order by 1""",
 )

@@ -7,8 +7,10 @@ worker is `manage.py runjobs --drain`, with everything on.
 
 from __future__ import annotations
 
+import datetime
 from argparse import Namespace
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
@@ -17,6 +19,8 @@ from benchmarks.server import Server
 
 UNITS = {"drain": "jobs/s"}
 BATCH = 500  # of the raw queue; larger ones gain nothing
+
+Finished = list[tuple[datetime.datetime, int]]  # moments, and how many jobs finished then
 
 
 def title(options: Namespace) -> str:
@@ -27,16 +31,35 @@ def title(options: Namespace) -> str:
 def measure(contender: Contender, server: Server, options: Namespace) -> Mapping[str, float]:
     """Drain a fresh database once."""
     with server.database(contender, options.jobs) as database:
-        if contender is PRODUCT:
-            threads = str(options.threads)
-            contender.run(database, "-m", "django", "runjobs", "--drain", "--threads", threads)
-        else:  # at least ten batches: the first of them is not counted
-            contender.ask(database, "drain", batch=min(BATCH, max(1, options.jobs // 10)))
-        with psycopg.connect(database) as connection:
-            finished = connection.execute(contender.finished).fetchall()
-    total = sum(jobs for _, jobs in finished)
-    if total != options.jobs or len(finished) < 2:  # noqa: PLR2004 -- a first and a last moment
-        msg = f"{contender.name} must finish {options.jobs} jobs in one attempt each, got {total}"
+        return {"drain": rate(drain(contender, database, options, options.jobs))}
+
+
+def drain(
+    contender: Contender, database: str, options: Namespace, jobs: int, processes: int = 1
+) -> Finished:
+    """Work on the next so many jobs; return when they finished."""
+    if contender is PRODUCT:
+        command = ["-m", "django", "runjobs", "--drain", "--threads", str(options.threads)]
+        command += [f"--processes={processes}", f"--max-jobs={-(-jobs // processes)}"]
+        contender.run(database, *command)
+    else:  # at least ten batches: the first of them is not counted
+        request = {"batch": min(BATCH, max(1, jobs // 10)), "most": -(-jobs // processes)}
+        with ThreadPoolExecutor(processes) as pool:
+            running = [
+                pool.submit(contender.ask, database, "drain", **request) for _ in range(processes)
+            ]
+            for each in running:
+                each.result()
+    with psycopg.connect(database) as connection:
+        finished: Finished = connection.execute(contender.finished).fetchall()
+    total = sum(count for _, count in finished)
+    if total != jobs or len(finished) < 2:  # noqa: PLR2004 -- a first and a last moment
+        msg = f"{contender.name} must finish {jobs} jobs in one attempt each, got {total}"
         raise BenchmarkError(f"{msg} in {len(finished)} batches.")
-    (first, uncounted), (last, _) = finished[0], finished[-1]
-    return {"drain": (total - uncounted) / (last - first).total_seconds()}
+    return finished
+
+
+def rate(finished: Finished) -> float:
+    """Return the jobs a second between the first moment and the last."""
+    (first, _), (last, _) = finished[0], finished[-1]
+    return sum(count for _, count in finished[1:]) / (last - first).total_seconds()

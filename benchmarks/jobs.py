@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.running import note_start
+from django.db import connection
+
+from benchmarks.running import READ, note_start
 from django_pgjobs import job
 
 
@@ -15,3 +17,19 @@ def noop(i: int) -> None:
 def note(i: int) -> None:
     """Note when it starts."""
     note_start(i)
+
+
+@job
+def read(i: int) -> None:  # noqa: ARG001 -- as its payload is
+    """Read 1 MB."""
+    with connection.cursor() as cursor:
+        cursor.execute(READ)
+        cursor.fetchall()
+
+
+@job
+def ping(i: int) -> None:
+    """Report the start to the harness that runs this beside other queues."""
+    from handlers import ping as report  # type: ignore[import-not-found]  # noqa: PLC0415 -- its own
+
+    report(i)

@@ -7,6 +7,7 @@ command line; the answer is one line of JSON.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import resource
 import sys
 import threading
@@ -61,6 +62,37 @@ def calls_a_second(
     if failures:
         raise RuntimeError("a thread failed") from failures[0]
     return sum(counts) / elapsed
+
+
+def calls_of_processes(
+    processes: int, seconds: float, connect: Callable[[], Callable[[int], object]]
+) -> float:
+    """Return how often `processes` forks of this process together call what `connect` gives each."""
+    fork = multiprocessing.get_context("fork")
+    started, rates = fork.Barrier(processes), fork.SimpleQueue()
+
+    def connected() -> Callable[[int], object]:
+        call = connect()
+        started.wait()  # all of them warm up, and then count, at the same time
+        return call
+
+    running = [
+        fork.Process(target=lambda: rates.put(calls_a_second(1, seconds, connected)))
+        for _ in range(processes)
+    ]
+    for process in running:
+        process.start()
+    total: float = sum(rates.get() for _ in running)
+    for process in running:
+        process.join()
+    return total
+
+
+def pages_of(explained: Any) -> int:
+    """Return the pages that a statement touched, from the answer to EXPLAIN with buffers as JSON."""
+    found = explained[0][0]
+    [plan] = json.loads(found) if isinstance(found, str) else found
+    return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
 
 
 def peak_memory() -> float:

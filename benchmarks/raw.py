@@ -11,16 +11,26 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from itertools import islice
 from typing import Any
 
 import psycopg
 
 from benchmarks import running
-from benchmarks.process import answer, calls_a_second, peak_memory
+from benchmarks.contenders import RAW
+from benchmarks.process import (
+    answer,
+    calls_a_second,
+    calls_of_processes,
+    pages_of,
+    peak_memory,
+)
 
-WORKER = ("-m", "benchmarks.raw", "work", "{}")
+WORKER = ("-m", "benchmarks.raw", "work", '{"listen": true}')
+POLLER = ("-m", "benchmarks.raw", "work", '{"listen": false}')
 CHUNK = 5_000  # rows of one INSERT, as many as the product's
+LONGEST, LEAST = 5.0, 3  # claim_cost: seconds, and claims all the same
 
 SCHEMA = """
 create table job (
@@ -40,6 +50,7 @@ create index job_pending on job (queue, priority desc, run_at, id) where status 
 create index job_running on job (worker) where status = 1;
 """
 INSERT = "insert into job (kind, payload) values ('noop', %s)"
+INSERT_AND_NOTIFY = f"with inserted as ({INSERT}) select pg_notify('job', '')"
 INSERT_MANY = "insert into job (kind, payload) select 'noop', unnest(%s::jsonb[]) returning id"
 # The batch before is completed and the next one claimed in one statement: one transaction a batch.
 COMPLETE_AND_CLAIM = """
@@ -47,7 +58,7 @@ with completed as (
     update job set status = 2, worker = null, finished_at = now() where id = any(%(done)s)
 ),
 due as materialized (
-    select id from job where status = 0 and queue = 'default' and run_at <= now()
+    select id from job where status = 0 and queue = %(queue)s and run_at <= now()
     order by priority desc, run_at, id limit %(limit)s for update skip locked
 )
 update job set status = 1, attempts = attempts + 1, worker = %(worker)s, started_at = now()
@@ -65,12 +76,6 @@ def setup() -> dict[str, Any]:
     """Make the table."""
     with connect() as connection:
         connection.execute(SCHEMA, prepare=False)
-    return {}
-
-
-def fill(jobs: int) -> dict[str, Any]:
-    """Queue no-ops."""
-    enqueue_many(jobs)
     return {}
 
 
@@ -96,14 +101,14 @@ def enqueue_many(jobs: int) -> dict[str, Any]:
     return {"seconds": seconds, "ids": len(set(ids)), "memory": peak_memory()}
 
 
-def drain(batch: int) -> dict[str, Any]:
-    """Run jobs until none is due."""
-    handlers: dict[str, Callable[..., None]] = {"noop": noop}
+def drain(batch: int, most: int) -> dict[str, Any]:
+    """Run jobs until none is due, or so many."""
+    handlers: dict[str, Callable[..., None]] = {"noop": noop, "read": read}
     done: list[int] = []
-    params = {"limit": batch, "worker": os.getpid()}
     with connect() as connection:
         while True:
-            rows = connection.execute(COMPLETE_AND_CLAIM, {**params, "done": done}).fetchall()
+            rows = complete_and_claim(connection, done, min(batch, most))
+            most -= len(rows)
             if not rows:
                 return {}
             done = []
@@ -112,14 +117,22 @@ def drain(batch: int) -> dict[str, Any]:
                 done.append(job_id)
 
 
-def work() -> dict[str, Any]:
+def complete_and_claim(
+    connection: psycopg.Connection[Any], done: list[int], limit: int, queue: str = "default"
+) -> list[Any]:
+    """Complete jobs and claim others."""
+    params = {"done": done, "limit": limit, "worker": os.getpid(), "queue": queue}
+    return connection.execute(COMPLETE_AND_CLAIM, params).fetchall()
+
+
+def work(*, listen: bool) -> dict[str, Any]:
     """Run jobs for ever: woken by a notification, or once a second."""
     done: list[int] = []
-    params = {"limit": 10, "worker": os.getpid()}
     with connect() as connection:
-        connection.execute("listen job")
+        if listen:
+            connection.execute("listen job")
         while True:
-            rows = connection.execute(COMPLETE_AND_CLAIM, {**params, "done": done}).fetchall()
+            rows = complete_and_claim(connection, done, 10)
             for _, _, payload in rows:
                 running.note_start(**payload)
             done = [job_id for job_id, _, _ in rows]
@@ -141,6 +154,52 @@ def latency(jobs: int) -> dict[str, Any]:
         return {"delays": running.delays(WORKER, enqueue, jobs)}
 
 
+def polling(jobs: int) -> dict[str, Any]:
+    """Insert jobs one by one beside a worker that hears nothing."""
+    with connect() as connection:
+
+        def enqueue(i: int) -> float:
+            connection.execute(INSERT, [json.dumps({"i": i})])
+            return time.monotonic()
+
+        return {"delays": running.delays(POLLER, enqueue, jobs, running.POLLING_PAUSES)}
+
+
+def writers(processes: int, seconds: float, *, notify: bool) -> dict[str, Any]:
+    """Insert no-ops one by one from many processes, with or without a notification in each."""
+    statement = INSERT_AND_NOTIFY if notify else INSERT
+
+    def connected() -> Callable[[int], object]:
+        connection = connect()
+        return lambda i: connection.execute(statement, [json.dumps({"i": i})])
+
+    return {"rate": calls_of_processes(processes, seconds, connected)}
+
+
+def claim_cost(queues: list[str], limit: int, times: int) -> dict[str, Any]:
+    """Claim again and again what is due in one queue, and undo it; for some seconds at most."""
+    seconds: list[float] = []
+    counts = set()
+    with connect() as connection:
+        end = time.perf_counter() + LONGEST
+        while len(seconds) < times and (time.perf_counter() < end or len(seconds) < LEAST):
+            with connection.transaction(force_rollback=True):
+                begin = time.perf_counter()
+                counts.add(len(complete_and_claim(connection, [], limit, queues[0])))
+                seconds.append(time.perf_counter() - begin)
+        with connection.transaction(force_rollback=True):
+            params = {"done": [], "limit": limit, "worker": 0, "queue": queues[0]}
+            explain = f"explain (analyze, buffers, format json) {COMPLETE_AND_CLAIM}"
+            pages = pages_of(connection.execute(explain, params).fetchall())
+    return {"seconds": seconds, "pages": pages, "claimed": min(counts)}
+
+
+def memory(jobs: int, threads: int) -> dict[str, Any]:  # noqa: ARG001 -- it has no threads
+    """Watch the memory of a worker that works on all jobs."""
+    request = json.dumps({"batch": 500, "most": jobs})
+    return running.growth(("-m", "benchmarks.raw", "drain", request), jobs, RAW.finished)
+
+
 def idle(seconds: float) -> dict[str, Any]:
     """Watch a worker that has nothing to do."""
     return running.idle(WORKER, os.environ["BENCHMARK_URL"], seconds)
@@ -150,7 +209,21 @@ def noop(i: int) -> None:
     """Do nothing."""
 
 
+@cache
+def connected() -> psycopg.Connection[Any]:
+    """Return the connection of the handlers."""
+    return connect()
+
+
+def read(i: int) -> None:  # noqa: ARG001 -- as its payload is
+    """Read 1 MB."""
+    connected().execute(running.READ).fetchall()
+
+
+VERBS = (
+    *(setup, enqueue, enqueue_many, drain, work),
+    *(latency, polling, writers, claim_cost, memory, idle),
+)
+
 if __name__ == "__main__":
-    answer(
-        {f.__name__: f for f in (setup, fill, enqueue, enqueue_many, drain, work, latency, idle)}
-    )
+    answer({f.__name__: f for f in VERBS})

@@ -5,15 +5,18 @@ Both contenders are measured by this same code. The costs are read from Linux's 
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import os
 import random
 import select
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import LiteralString
 
@@ -25,6 +28,9 @@ LONGEST = 60.0  # seconds until a job has started: far more than any needs
 WARM_UP = 5  # jobs before the first that counts
 SETTLING = 5.0  # seconds until a worker that has just started is idle
 PAUSES = 0.06, 0.16  # seconds between two jobs: the worker is idle again, and nothing is in step
+POLLING_PAUSES = 0.0, 1.0  # likewise, for workers that look once a second
+READ: LiteralString = "select repeat('x', 1000000)"  # what a job of `memory` reads
+SAMPLES = 0.05  # seconds between two looks at the memory
 
 
 def note_start(i: int) -> None:
@@ -48,7 +54,12 @@ def worker(command: Sequence[str], **environment: str) -> Iterator[int]:
         process.wait(LONGEST)
 
 
-def delays(command: Sequence[str], enqueue: Callable[[int], float], jobs: int) -> list[float]:
+def delays(
+    command: Sequence[str],
+    enqueue: Callable[[int], float],
+    jobs: int,
+    pauses: tuple[float, float] = PAUSES,
+) -> list[float]:
     """Return the seconds from each commit, which `enqueue` tells, to the start of the handler."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +68,7 @@ def delays(command: Sequence[str], enqueue: Callable[[int], float], jobs: int) -
         pipe = os.open(path, os.O_RDWR)  # never at its end, whoever has it open
         with worker(command, **{STARTS: path}):
             for i in range(WARM_UP + jobs):
-                time.sleep(random.uniform(*PAUSES))  # noqa: S311
+                time.sleep(random.uniform(*pauses))  # noqa: S311
                 committed = enqueue(i)
                 if not select.select([pipe], [], [], LONGEST)[0]:
                     raise RuntimeError(f"job {i} must start within {LONGEST:g} s, got nothing.")
@@ -93,6 +104,32 @@ def idle(command: Sequence[str], database: str, seconds: float) -> dict[str, flo
         }
 
 
+def growth(command: Sequence[str], jobs: int, finished: LiteralString) -> dict[str, float]:
+    """Return how much a worker that ends by itself grows in MB, from a quarter of the jobs to the end."""
+    samples: list[tuple[datetime.datetime, float]] = []
+    with worker(command) as pid:
+        while processes := _living(pid):
+            samples.append((datetime.datetime.now(datetime.UTC), resident_mb(processes)))
+            time.sleep(SAMPLES)
+    with psycopg.connect(os.environ["BENCHMARK_URL"]) as connection:
+        moments = connection.execute(finished).fetchall()
+    total = list(itertools.accumulate(count for _, count in moments))
+    if total[-1:] != [jobs]:
+        raise RuntimeError(f"{jobs} jobs must finish, got {total[-1:]}.")
+    start = next(at for (at, _), count in zip(moments, total, strict=True) if count * 4 >= jobs)
+    within = [used for at, used in samples if start <= at <= moments[-1][0]]
+    running = within or [samples[-1][1]]  # a few jobs end between two looks
+    # The first and the last of these may fall into a peak: the medians of the first and last fifth.
+    fifth = max(1, len(running) // 5)
+    first, last = statistics.median(running[:fifth]), statistics.median(running[-fifth:])
+    return {"growth": (last - first) / 0.8 * 0.75, "largest": max(used for _, used in samples)}
+
+
+def _living(pid: int) -> list[int]:
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return [] if state == "Z" else family(pid)
+
+
 def family(pid: int) -> list[int]:
     """Return a process and its descendants."""
     files = Path(f"/proc/{pid}/task").glob("*/children")
@@ -108,5 +145,8 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 def resident_mb(pids: Sequence[int]) -> float:
     """Return the memory of these processes; what they share is counted for each."""
-    pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
-    return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    pages = 0
+    for pid in pids:
+        with suppress(FileNotFoundError):  # it has ended
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

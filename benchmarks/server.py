@@ -55,15 +55,20 @@ class Server:
             self._order("drop database if exists {} with (force)", template)
 
     @contextmanager
-    def database(self, contender: Contender, jobs: int = 0) -> Iterator[str]:
-        """Give a fresh database, with jobs queued where wanted, and drop it afterwards."""
+    def database(
+        self, contender: Contender, jobs: int = 0, history: int = 0, *more: LiteralString
+    ) -> Iterator[str]:
+        """Give a fresh database, with so many jobs due, finished, and of `more`; drop it afterwards."""
         name = f"{self._prefix}_run"
         self._order("create database {} template {}", name, self._templates[contender.name])
         try:
             url = self._named(name)
-            if jobs:
-                contender.ask(url, "fill", jobs=jobs)
             with psycopg.connect(url, autocommit=True) as connection:
+                for count, statement in (history, contender.history), (jobs, contender.due):
+                    if count:
+                        connection.execute(statement, {"jobs": count})
+                for statement in more:
+                    connection.execute(statement)
                 connection.execute("vacuum analyze")
                 connection.execute("checkpoint")
             yield url

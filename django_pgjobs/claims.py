@@ -92,7 +92,8 @@ class Claimer:
         params = {
             **self._params,
             "limit": limit,
-            "ids": [claim.id for claim in done],
+            # As text: psycopg would look at each number of a list, while the server has nothing to do.
+            "ids": f"{{{','.join([str(claim.id) for claim in done])}}}",
             "claims": done[0].claims if done else 0,
         }
         if not full:
@@ -129,14 +130,11 @@ class Claimer:
         """Read the answer: claims in order, and after a full claim the head of each lane."""
         if full and len(self._marks) > MOST_LANES:
             self._marks.clear()
-        heads = [row for row in rows if row[2] is None]
-        self._marks.update(((row[8], row[9]), (row[10], row[1])) for row in heads)
-        claimed = []
-        for row in rows:
-            if row[2] is not None:
-                claimed.append(Claim(*row[1:8]))
-                self._marks[row[8], row[9]] = (row[10], row[1])  # in order, so the last one stays
-        return claimed
+        heads = [row for row in rows if row[2] is None] if full else []
+        claimed = [row for row in rows if row[2] is not None] if heads else rows
+        for some in heads, claimed:  # in order, so that the last one of a lane stays
+            self._marks.update({(row[8], row[9]): (row[10], row[1]) for row in some})
+        return [Claim._make(row[1:8]) for row in claimed]
 
     def _lanes(self) -> dict[str, list[Any]]:
         marks = self._marks.items()

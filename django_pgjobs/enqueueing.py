@@ -34,9 +34,12 @@ def insert(kind: str, payload: str, options: Options) -> Job:
     """Insert one job, whose payload is encoded already, and return it."""
     alias = _alias(options)
     row = _columns(kind, options)
+    plain = options.run_at is None and not options.seconds and options.subject is None
+    statement = statements.INSERT_PLAIN if plain else statements.INSERT
     with connections[alias].cursor() as cursor:
-        cursor.execute(statements.INSERT, {**row, "payload": payload})
-        job_id, run_at, created_at = cursor.fetchone()
+        cursor.execute(statement, {**row, "payload": payload})
+        job_id, created_at, *times = cursor.fetchone()
+    [run_at] = times or [created_at]
     if run_at <= created_at:
         notify.wake(alias, options.queue)
     values = dict.fromkeys(_FIELDS)
@@ -96,9 +99,8 @@ def _columns(kind: str, options: Options) -> dict[str, Any]:
 
 def _alias(options: Options) -> str:
     alias = options.database or router.db_for_write(Job)
-    if connections[
-        alias
-    ].get_autocommit():  # no atomic block of its own, and nobody commits by hand
+    # In autocommit: no atomic block of its own, and nobody commits by hand.
+    if len(connections.settings) > 1 and connections[alias].get_autocommit():
         for other in connections.all(initialized_only=True):
             if other.in_atomic_block and other.alias != alias:
                 _warn(alias, other.alias)

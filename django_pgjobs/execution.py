@@ -93,7 +93,8 @@ def run_in_thread(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outc
 
 def _prepare(claim: Claim, worker: str) -> Prepared | Failed:
     """Return the handler and its arguments, or why there are none."""
-    logger.debug("Job %s (%s) starts.", claim.id, claim.kind, extra=_extra(claim))
+    if logger.isEnabledFor(logging.DEBUG):  # asked first: a short job takes no longer than the rest
+        logger.debug("Job %s (%s) starts.", claim.id, claim.kind, extra=_extra(claim))
     try:
         return get_job(claim.kind), payloads.decode(claim.payload)
     except (UnknownKind, InvalidPayload) as error:
@@ -109,7 +110,8 @@ def _conclude(claim: Claim, worker: str, value: object, error: BaseException | N
         logger.warning(
             "Job %s (%s) is done, but %s", claim.id, claim.kind, unstorable, extra=_extra(claim)
         )
-    logger.info("Job %s (%s) is done.", claim.id, claim.kind, extra=_extra(claim))
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("Job %s (%s) is done.", claim.id, claim.kind, extra=_extra(claim))
     return Done(claim, result)
 
 

@@ -54,8 +54,8 @@ class Handlers:
         """
         take, find = self._lease.board.take, registry.find
         held = [Held(claim, take(), find(claim.kind)) for claim in claims]
-        self.threads.submit([one for one in held if not _is_async(one)])
         tasks = [one for one in held if _is_async(one)]
+        self.threads.submit([one for one in held if not _is_async(one)] if tasks else held)
         self.loop.submit(tasks)
         if held:
             self._share = 0.9 * self._share + 0.1 * len(tasks) / len(held)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -26,12 +27,11 @@ class Mailbox(Generic[T]):
         self._news.acquire()
 
     def put(self, item: T) -> None:
-        """Put one in. A signal handler may do so too: it interrupts neither of these two steps."""
+        """Put one in. A signal handler may do so too: it interrupts none of these steps."""
         self._items.append(item)
-        try:  # noqa: SIM105 -- suppress() would cost more than all the rest
-            self._news.release()
-        except RuntimeError:
-            pass  # released already: what was put in before is not taken yet
+        if self._news.locked():  # else what was put in before is not taken yet
+            with suppress(RuntimeError):  # another one released it meanwhile
+                self._news.release()
 
     def take(self, seconds: float | None = None) -> list[T]:
         """Wait so long for the first, for ever by default, and take all there is, in order."""

@@ -27,8 +27,7 @@ logger = logging.getLogger(__name__)
 _REFUSED = (psycopg.DataError, django.db.DataError)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The handler returned; `result` is its value as JSON text, None for None."""
 
     claim: Claim

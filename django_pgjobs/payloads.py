@@ -36,7 +36,9 @@ MAX_DIGITS = 4_300  # of an int: Python's default limit for reading one from tex
 _TAG = "$type"
 _INT64 = 2**63
 _INT_BOUND = 10**MAX_DIGITS
+_ATOMS = {str, int, bool, type(None)}  # what is read as it was stored, whatever its value
 _SHOWN_RESULT = 1_000  # characters of a flagged result
+_load = json.JSONDecoder().decode
 _dump = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
 # The plain value of a subclass's instance, as the base sees it: `str` of an enum may be its name.
@@ -241,7 +243,7 @@ def _members(
 
 def _parsed(text: str) -> object:
     try:
-        return json.loads(text)
+        return _load(text)
     except (ValueError, RecursionError) as error:
         raise RefusedError(
             "JSON that Python can read", shown(text), f"Correct the row: {error}."
@@ -253,7 +255,10 @@ def _restored(stored: Any, depth: int) -> Any:
         raise RefusedError("a number that a float can hold", repr(stored), "Store it as text.")
     if type(stored) is list:
         return [value for _, value in _members(enumerate(stored), _restored, stored, depth)]
-    if type(stored) is not dict:
+    if type(stored) is not dict or (
+        # As most payloads are: what JSON knows, and one level of it.
+        depth <= MAX_DEPTH and _TAG not in stored and _ATOMS.issuperset(map(type, stored.values()))
+    ):
         return stored
     if _TAG not in stored:
         return dict(_members(stored.items(), _restored, stored, depth))

@@ -23,22 +23,29 @@ MOST_ERROR_BYTES = 1_000_000  # of them, as stored; 25 of ours are half of that 
 
 # ---------------------------------------------------------------------------------------- enqueue
 
-# Run by enqueueing.insert(). Raw: half the cost of Model.objects.create(), and the database's clock
-# decides when a delay is over. No index.
+_RUN_AT = f"coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s))"
+
+# Run by enqueueing.insert() for a job that is due at once and about nothing, and for any other. Raw:
+# half the cost of Model.objects.create(), and the database's clock decides when a delay is over. It is
+# parsed and planned anew each time, so it leaves to the columns' defaults what most jobs do not say.
+# No index.
+INSERT_PLAIN = f"""
+insert into {JOB} (kind, queue, payload, priority, max_attempts)
+values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, %(max_attempts)s)
+returning id, created_at
+"""
 INSERT = f"""
 insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id)
-values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s,
-        coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s)),
+values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, {_RUN_AT},
         %(max_attempts)s, %(subject_type)s, %(subject_id)s)
-returning id, run_at, created_at
+returning id, created_at, run_at
 """
 
 # Run by enqueueing.insert_many(). Raw: one statement and one array for thousands of rows; COPY
 # would be faster still, but knows neither RETURNING nor row security. No index.
 INSERT_MANY = f"""
 insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id)
-select %(kind)s, %(queue)s, payload::jsonb, %(priority)s,
-       coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s)),
+select %(kind)s, %(queue)s, payload::jsonb, %(priority)s, {_RUN_AT},
        %(max_attempts)s, %(subject_type)s, %(subject_id)s
 from unnest(%(payloads)s::text[]) with ordinality as given(payload, position)
 order by position

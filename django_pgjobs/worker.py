@@ -214,7 +214,7 @@ class Worker:
         return len(claimed)
 
     def _hold(self, claimed: list[Claim]) -> None:
-        self._held.update((one.claim.id, one) for one in self._handlers.submit(claimed))
+        self._held |= {one.claim.id: one for one in self._handlers.submit(claimed)}
 
     def _settle(self, ended: list[Outcome]) -> None:
         if ended:

@@ -408,6 +408,14 @@ def test_extreme_nesting_is_refused_without_recursion_errors(depth):
     assert "nested at most" in refusal(nested(depth))
 
 
+@pytest.mark.parametrize("leaf", ["0", "[]", "{}", '{"b": 1}'], ids=str)
+def test_what_is_stored_may_be_nested_to_the_limit_and_no_deeper(leaf):
+    containers = MAX_DEPTH + (leaf == "0")
+    assert decode('{"a":' * containers + leaf + "}" * containers)
+    with pytest.raises(InvalidPayload, match="nested at most"):
+        decode('{"a":' * (containers + 1) + leaf + "}" * (containers + 1))
+
+
 def test_a_caller_deep_in_its_stack_gets_a_refusal_too():
     def deeper(left):
         return deeper(left - 1) if left else refusal(nested(100))
