@@ -15,7 +15,7 @@ from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
 from django_pgjobs.mailbox import Mailbox
-from django_pgjobs.outcomes import Outcome
+from django_pgjobs.outcomes import Outcome, Settled
 from django_pgjobs.registry import JobType
 
 MOST_AHEAD = 1_000  # claims waiting for a turn: a statement then settles and claims half of them
@@ -37,7 +37,7 @@ class News(NamedTuple):
     """What became of a claim: its outcome, or None where it was not started."""
 
     held: Held
-    outcome: Outcome | None
+    outcome: Outcome | Settled | None
     seconds: float
 
 
@@ -135,7 +135,7 @@ class Runner(ABC):
         self._lease.board.time_out(held.slot)
         self._inbox.put(None)
 
-    def _end(self, held: Held, outcome: Outcome | None, began: float) -> None:
+    def _end(self, held: Held, outcome: Outcome | Settled | None, began: float) -> None:
         if held.job_type and held.job_type.timeout:
             self._lease.board.end(held.slot)
         self._inbox.put(News(held, outcome, time.perf_counter() - began))

@@ -21,11 +21,11 @@ from django_pgjobs.threads import Threads
 class Handlers:
     """Where claims are handed over, by the kind of their job, and come back from."""
 
-    def __init__(self, lease: Lease, threads: int, tasks: int, inbox: Inbox) -> None:
+    def __init__(self, lease: Lease, threads: int, tasks: int, inbox: Inbox, database: str) -> None:
         """Start the threads; the loop, for so many tasks at a time, starts with its first job."""
         self._lease = lease
         self._watch = Watch()
-        self.threads = Threads(lease, threads, inbox, self._watch)
+        self.threads = Threads(lease, threads, inbox, self._watch, database)
         self.loop = Loop(lease, tasks, inbox, self._watch, connections=threads)
         self._runners: tuple[Runner, ...] = (self.threads, self.loop)
         kinds = registry.kinds()

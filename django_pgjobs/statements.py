@@ -292,6 +292,9 @@ select mine.id, done.id is not null from mine left join done using (id)
 # Run by outcomes, to tell the claims that are stale from those whose row was locked.
 OWN = f"select id, claims from {JOB} where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s"
 
+# Run by atomic where another transaction has locked the row of the job that it settles. Raw: the fence.
+WAIT = f"select id from {JOB} where id = %(id)s and locked_by = %(worker)s for update"
+
 # Run by children, for the jobs of a dead process that did not stop at their timeouts. Raw: the hot
 # path's columns.
 HELD = f"""

@@ -24,7 +24,7 @@ from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
-from django_pgjobs.outcomes import Failed, Outcome
+from django_pgjobs.outcomes import Done, Outcome, Settled
 from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Session, reason
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -85,7 +85,7 @@ class Worker:
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
         self._persist(self._compile)
         self._handlers = Handlers(
-            self._lease, options.threads, options.async_concurrency, self._inbox
+            self._lease, options.threads, options.async_concurrency, self._inbox, options.database
         )
         logger.info("Worker %s started.", self._lease.name)
         listener = self._listen() if options.notify and not options.drain else None
@@ -170,12 +170,17 @@ class Worker:
 
     def _note(self, news: News) -> None:
         self._handlers.note(news)
-        if news.outcome is None:
+        outcome = news.outcome
+        if isinstance(outcome, Done):
+            self._unsettled.append(outcome)
+        elif outcome is None:
             self._unstarted.append(news.held)
-            return
-        self._unsettled.append(news.outcome)
-        if isinstance(news.outcome, Failed) and news.outcome.interrupts and not self.stopping:
-            self.stop()
+        elif isinstance(outcome, Settled):
+            self._forget([outcome], ())
+        else:
+            self._unsettled.append(outcome)
+            if outcome.interrupts and not self.stopping:
+                self.stop()
 
     def _settle_and_claim(self) -> None:
         """Settle what has ended and claim what can start, the bulk of both in one round trip."""
@@ -271,7 +276,7 @@ class Worker:
             most = min(most, remaining)
         return most
 
-    def _forget(self, ended: Sequence[Outcome], locked: Sequence[Outcome]) -> None:
+    def _forget(self, ended: Sequence[Outcome | Settled], locked: Sequence[Outcome]) -> None:
         """Let go of what is settled; what was locked is tried again in the next round."""
         kept = set(map(id, locked))
         settled = {id(outcome): outcome for outcome in ended if id(outcome) not in kept}
