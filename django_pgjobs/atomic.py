@@ -63,20 +63,27 @@ def run(
             else:
                 _check(connection, blocks)
                 _complete(outcome, lease.worker, alias)
-    except BaseException as error:
+    # As in execution: whatever the handler or its callbacks raise is the job's.
+    except BaseException as error:  # noqa: BLE001
         if committed:
-            logger.exception(
-                "Job %s (%s) is done, but a function that it gave to on_commit() failed.",
-                claim.id,
-                claim.kind,
-                extra={"job_id": claim.id, "kind": claim.kind},
-            )
+            log_callback(claim, error)
             return Settled(claim)
         # Rolling back on a lost connection fails too, which is no news.
         return (
             outcome if isinstance(outcome, Failed) else execution.failed(claim, error, lease.name)
         )
     return outcome if isinstance(outcome, Failed) else Settled(claim)
+
+
+def log_callback(claim: Claim, error: BaseException) -> None:
+    """Log what came out of the commit of a job: the error of a callback, which undoes nothing."""
+    logger.error(
+        "Job %s (%s) is settled, but a function that it gave to on_commit() failed.",
+        claim.id,
+        claim.kind,
+        exc_info=error,
+        extra={"job_id": claim.id, "kind": claim.kind},
+    )
 
 
 def _let_django_commit(alias: str) -> None:

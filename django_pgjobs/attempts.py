@@ -15,7 +15,7 @@ from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
 from django_pgjobs.mailbox import Mailbox
-from django_pgjobs.outcomes import Outcome, Settled
+from django_pgjobs.outcomes import Failed, Outcome, Settled
 from django_pgjobs.registry import JobType
 
 MOST_AHEAD = 1_000  # claims waiting for a turn: a statement then settles and claims half of them
@@ -41,7 +41,18 @@ class News(NamedTuple):
     seconds: float
 
 
-Inbox = Mailbox[News | None]  # None only wakes the pump
+class Turn(NamedTuple):
+    """What became of a job that was claimed in a transaction of its own; of none, to wake the pump.
+
+    `failed` is its failure, if it did fail. It is `settled` unless its transaction was lost.
+    """
+
+    held: Held | None
+    failed: Failed | None
+    settled: bool
+
+
+Inbox = Mailbox[News | Turn | None]  # None only wakes the pump, to look for jobs
 
 
 class Runner(ABC):

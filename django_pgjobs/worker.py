@@ -13,18 +13,19 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from django.db import connections
 
-from django_pgjobs import claims, conf, execution, outcomes, resources
-from django_pgjobs.attempts import Held, Inbox, News
+from django_pgjobs import charges, claims, conf, execution, outcomes, resources
+from django_pgjobs.attempts import Held, Inbox, News, Turn
+from django_pgjobs.charges import Charges
 from django_pgjobs.claims import Claim
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
-from django_pgjobs.outcomes import Done, Outcome, Settled
+from django_pgjobs.outcomes import Done, Failed, Outcome, Settled
 from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Session, reason
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -35,6 +36,7 @@ _LOCKED = 0.1  # seconds until a row that was locked is tried again
 _PATIENCE = (
     30.0  # seconds of refusals, by a read-only server or a table that is not there, until the end
 )
+_LAST_CHARGES = 1.0  # seconds at the end for the attempts that a stop cuts off
 
 
 class ShutdownTimeout(PgJobsError):
@@ -59,6 +61,8 @@ class Worker:
         self._dead = False
         self._refused = False
         self._next_check = 0.0
+        self._next_look = 0.0  # for jobs that are claimed by transaction
+        self._charges: Charges[Failed] = Charges(lease.worker)
 
     def stop(self) -> None:
         """Begin to stop: no new claims. Called again, do not wait for running jobs. For signals."""
@@ -84,9 +88,7 @@ class Worker:
         for alias in connections:  # a pool checks what it gives out only if it was made like this
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
         self._persist(self._compile)
-        self._handlers = Handlers(
-            self._lease, options.threads, options.async_concurrency, self._inbox, options.database
-        )
+        self._handlers = Handlers(self._lease, options, self._inbox)
         logger.info("Worker %s started.", self._lease.name)
         listener = self._listen() if options.notify and not options.drain else None
         try:
@@ -122,7 +124,7 @@ class Worker:
                     logger.critical("Worker %s stops: it is refused for good.", self._lease.name)
                     self._refused = True
                     self.stop()
-                if time.monotonic() >= self._stop_by or (self.stopping and not self._held):
+                if time.monotonic() >= self._stop_by or (self.stopping and not self._busy):
                     return
                 self._collect(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
@@ -131,9 +133,9 @@ class Worker:
         """Compile the claim, on a connection that is needed for this only."""
         self._lease.board.answer()
         options = self._options
-        self._claimer = claims.Claimer(
-            options.database, self._lease.worker, options.queues, options.exclude
-        )
+        served = options.by_lease or claims.Served(queues=())
+        self._claimer = claims.Claimer(options.database, self._lease.worker, *served)
+        self._claimer.exhausted = options.by_lease is None  # no queue: nothing to look for
         connections[options.database].close()
         return False
 
@@ -141,22 +143,24 @@ class Worker:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
         self._give_back()
+        self._charge()
         self._settle_and_claim()
+        drained = self._wake_transactions()
         stuck = len(self._handlers.stuck)
         if stuck and not self._leaving:
             logger.warning("A handler does not stop: worker %s is replaced.", self._lease.name)
             self._leave()
             return True
-        if len(self._held) <= stuck and (self.stopping or self._leaving):
+        if self._busy <= stuck and (self.stopping or self._leaving):
             return False
-        if not self._held and self._options.drain and self._claimer.exhausted:
+        if not self._busy and self._options.drain and self._claimer.exhausted and drained:
             return False
         if time.monotonic() >= self._stop_by:
             return False
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
         if self._room > 0 and not self._claimer.exhausted:
             pause = min(pause, self._claimer.seconds_to_full)
-        if self._unsettled:
+        if self._unsettled or self._charges or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
         self._collect(pause)
         return True
@@ -165,8 +169,12 @@ class Worker:
         """Wait so long for the first news, then take all there is."""
         seconds = max(0.0, min(seconds, self._stop_by - time.monotonic()))
         for news in self._inbox.take(seconds):
-            if news is not None:
+            if isinstance(news, News):
                 self._note(news)
+            elif news is None:
+                self._next_look = 0.0
+            else:
+                self._note_turn(news)
 
     def _note(self, news: News) -> None:
         self._handlers.note(news)
@@ -269,12 +277,15 @@ class Worker:
         most = self._lease.board.free
         if self._options.max_jobs is not None:
             remaining = self._options.max_jobs - self._settled - len(self._held)
+            if transactions := self._handlers.transactions:
+                transactions.allowed = remaining
+                remaining -= transactions.jobs
             if remaining <= 0:
                 self._leaving = True
                 if not self._options.drain:  # which is over then
                     self._lease.board.leave()
             most = min(most, remaining)
-        return most
+        return most if self._options.by_lease else 0
 
     def _forget(self, ended: Sequence[Outcome | Settled], locked: Sequence[Outcome]) -> None:
         """Let go of what is settled; what was locked is tried again in the next round."""
@@ -283,6 +294,8 @@ class Worker:
         for outcome in settled.values():
             self._drop(outcome.claim.id)
         self._settled += len(settled)
+        if settled and self._handlers.transactions:
+            self._handlers.transactions.doubt()  # what ended may have enqueued something
         self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
@@ -297,10 +310,12 @@ class Worker:
         stuck = self._handlers.stuck  # until their process has ended nobody else may start them
         running = [held for held in self._handlers.running if held not in stuck]
         error = ShutdownTimeout("The worker had to stop while the handler was running.")
-        for held in running:
-            outcome = execution.failed(held.claim, error, self._lease.name, delay=0.0)
-            self._unsettled.append(outcome)
+        self._give_up(
+            (held, execution.failed(held.claim, error, self._lease.name, delay=0.0))
+            for held in running
+        )
         try:
+            self._charge_last()
             self._settle(self._unsettled)
             self._unstarted += self._handlers.take_back()
             self._release()
@@ -311,9 +326,84 @@ class Worker:
     def settle_stuck(self) -> None:
         """Record the attempts that did not stop at their timeout: for a process that ends now."""
         self._collect(0)
-        for held in self._handlers.stuck:
-            seconds = held.job_type.timeout if held.job_type else None
-            self._unsettled.append(
-                execution.failed(held.claim, JobTimeout.after(seconds), self._lease.name)
-            )
+        timeouts = [(held, JobTimeout.after(_timeout_of(held))) for held in self._handlers.stuck]
+        self._give_up(
+            (held, execution.failed(held.claim, error, self._lease.name))
+            for held, error in timeouts
+        )
+        self._charge_last()
         self._settle(self._unsettled)
+
+    # ------------------------------------------------------------- jobs claimed by transaction
+
+    @property
+    def _busy(self) -> int:
+        """How many jobs are here, or may be in a moment."""
+        transactions = self._handlers.transactions
+        return len(self._held) + (transactions.busy if transactions else 0)
+
+    def _wake_transactions(self) -> bool:
+        """Have them look for jobs where that is due; say whether they found that none is."""
+        transactions = self._handlers.transactions
+        if transactions is None:
+            return True
+        now = time.monotonic()
+        if self.stopping or self._leaving:
+            transactions.hold_back()
+        elif now >= self._next_look or (self._options.drain and not transactions.busy):
+            transactions.wake()
+            self._next_look = now + self._options.poll
+        return transactions.drained
+
+    def _note_turn(self, turn: Turn) -> None:
+        if turn.held is None or self._handlers.transactions is None:
+            return
+        self._handlers.transactions.hear(turn)
+        self._claimer.exhausted = self._options.by_lease is None  # it may have enqueued something
+        if turn.settled:
+            self._settled += 1
+        elif turn.failed is not None:
+            self._hold_lost(turn.held, turn.failed)
+        if turn.failed is not None and turn.failed.interrupts and not self.stopping:
+            self.stop()
+
+    def _hold_lost(self, held: Held, failed: Failed) -> None:
+        """Hold a claim that was rolled back with its transaction, until its attempt is counted."""
+        claim, board = held.claim, self._lease.board
+        slot = board.take()
+        board.begin_transaction(slot, claim.claims)
+        board.start(slot, claim.id)
+        self._held[claim.id] = Held(claim, slot, held.job_type)
+        self._charges.add((claim.id, claim.claims), failed)
+
+    def _charge(self) -> None:
+        """Retake claims that were lost: their failures can be settled like others then."""
+        retaken, given_up = self._charges.retake(self._session.execute)
+        for failed in (*retaken, *given_up):
+            self._lease.board.end_transaction(self._held[failed.claim.id].slot)
+        self._unsettled += retaken
+        for failed in given_up:
+            self._drop(failed.claim.id)
+
+    def _give_up(self, attempts: Iterable[tuple[Held, Failed]]) -> None:
+        """Take running attempts for failed; where they have transactions, these end now."""
+        failures = list(attempts)
+        transactions = self._handlers.transactions
+        cut = transactions.cut([held for held, _ in failures]) if transactions else []
+        for held, failed in failures:
+            if held in cut:
+                self._hold_lost(held, failed)
+            else:
+                self._unsettled.append(failed)
+
+    def _charge_last(self) -> None:
+        """Count what was just given up. What the server is too slow for is left to the supervisor."""
+        until = time.monotonic() + _LAST_CHARGES
+        self._charge()
+        while self._charges and time.monotonic() < until:
+            time.sleep(charges.AGAIN)  # nothing else is left to do here
+            self._charge()
+
+
+def _timeout_of(held: Held) -> float | None:
+    return held.job_type.timeout if held.job_type else None

@@ -179,7 +179,7 @@ def test_a_callback_that_fails_after_the_commit_is_logged_and_changes_nothing(at
     assert groups() == {"a"}
     assert Job.objects.get().status == "done"
     [record] = [r for r in caplog.records if r.levelno == logging.ERROR]
-    assert "is done, but a function that it gave to on_commit() failed" in record.getMessage()
+    assert "is settled, but a function that it gave to on_commit() failed" in record.getMessage()
 
 
 def test_a_constraint_that_fails_at_the_commit_is_a_failure(attempt):

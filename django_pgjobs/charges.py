@@ -1,0 +1,67 @@
+"""Count the attempts whose transaction was lost, and the claim with it.
+
+A job that runs in a transaction of its own is pending again as soon as that is rolled back, as if it had
+never been started. Its worker, or the supervisor of that, takes exactly this claim again, by the
+token that it would have had, and from then on it is like any other.
+
+Invariant: a claim is retaken at most once, and never a later one than the one that was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Generic, TypeVar
+
+from django_pgjobs import claims
+from django_pgjobs.claims import Token
+from django_pgjobs.sessions import Execute
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 5.0  # seconds for the server to notice that the other end of a transaction is gone
+AGAIN = 0.05  # seconds between two tries
+
+T = TypeVar("T")
+
+
+class Charges(Generic[T]):
+    """Lost claims of one worker, each with what its owner wants back once it is retaken."""
+
+    def __init__(self, worker: int) -> None:
+        """Begin with none."""
+        self._worker = worker
+        self._waiting: dict[Token, T] = {}
+        self._until: dict[Token, float] = {}  # counted from the first answer of the server
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, token: Token, wanted: T) -> None:
+        """Add a claim that was lost."""
+        self._waiting[token] = wanted
+
+    def retake(self, execute: Execute) -> tuple[list[T], list[T]]:
+        """Try to retake each; return what was wanted for those that are, and for those given up."""
+        if not self._waiting:
+            return [], []
+        retaken, locked = claims.retake(execute, self._worker, list(self._waiting))
+        now = time.monotonic()
+        for token in locked:
+            self._until.setdefault(token, now + PATIENCE)
+        late = [token for token in locked if self._until[token] < now]
+        gone = [token for token in self._waiting if token not in retaken and token not in locked]
+        for job, _ in late:
+            logger.warning("An attempt of job %s cannot be counted: its row stays locked.", job)
+        for job, _ in gone:
+            logger.warning(
+                "The transaction of job %s was lost, and the job has gone on since. Unless its own "
+                "commit got through, an attempt was not counted.",
+                job,
+            )
+        return self._take(retaken), self._take([*late, *gone])
+
+    def _take(self, tokens: list[Token]) -> list[T]:
+        for token in tokens:
+            self._until.pop(token, None)
+        return [self._waiting.pop(token) for token in tokens]
