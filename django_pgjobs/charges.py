@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from django_pgjobs import claims
+from django_pgjobs.attempts import Held
 from django_pgjobs.claims import Token
+from django_pgjobs.leases import Lease
+from django_pgjobs.outcomes import Failed
 from django_pgjobs.sessions import Execute
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds for the server to notice that the other end of a transaction is gone
 AGAIN = 0.05  # seconds between two tries
+_LAST = 1.0  # seconds of tries before a worker ends; what is left then is its supervisor's to count
 
 T = TypeVar("T")
 
 
 class Charges(Generic[T]):
-    """Lost claims of one worker, each with what its owner wants back once it is retaken."""
+    """Lost claims of one worker, each with what its owner wants back when that is decided."""
 
     def __init__(self, worker: int) -> None:
         """Begin with none."""
@@ -65,3 +70,49 @@ class Charges(Generic[T]):
         for token in tokens:
             self._until.pop(token, None)
         return [self._waiting.pop(token) for token in tokens]
+
+
+class Losses:
+    """The failures of a worker whose claims were lost, held like its other claims meanwhile."""
+
+    def __init__(
+        self, lease: Lease, held: dict[int, Held], on_decided: Callable[[Token], None]
+    ) -> None:
+        """Hold them in `held`, the claims of the worker by job; tell of each that is not lost any more."""
+        self._board = lease.board
+        self._held = held
+        self._on_decided = on_decided
+        self._charges: Charges[Failed] = Charges(lease.worker)
+
+    def __len__(self) -> int:
+        return len(self._charges)
+
+    def add(self, held: Held, failed: Failed) -> None:
+        """Hold this claim, on the board too: should the worker die, its supervisor counts it."""
+        claim, slot = held.claim, self._board.take()
+        self._board.begin_transaction(slot, claim.claims)
+        self._board.start(slot, claim.id)
+        self._held[claim.id] = Held(claim, slot, held.job_type)
+        self._charges.add((claim.id, claim.claims), failed)
+
+    def retake(self, execute: Execute) -> list[Failed]:
+        """Return those that are claims again, to be settled like all others; drop what cannot be."""
+        retaken, given_up = self._charges.retake(execute)
+        for failed in retaken:
+            self._board.end_transaction(self._held[failed.claim.id].slot)
+        for failed in given_up:
+            slot = self._held.pop(failed.claim.id).slot
+            self._board.end_transaction(slot)
+            self._board.give_back(slot)
+        for failed in (*retaken, *given_up):
+            self._on_decided((failed.claim.id, failed.claim.claims))
+        return retaken
+
+    def retake_last(self, execute: Execute) -> list[Failed]:
+        """Do the same again and again, but not for long: the worker ends."""
+        until = time.monotonic() + _LAST
+        retaken = self.retake(execute)
+        while self and time.monotonic() < until:
+            time.sleep(AGAIN)  # nothing else is left to do
+            retaken += self.retake(execute)
+        return retaken

@@ -74,6 +74,21 @@ class Handlers:
         """Take note of what the pump found in its inbox."""
         (self.loop if _is_async(news.held) else self.threads).note(news)
 
+    def look(self, options: WorkerOptions, *, ending: bool) -> bool:
+        """Have jobs looked for that are claimed by transaction, if it is time; say if none is due."""
+        if self.transactions is None:
+            return True
+        if ending:
+            self.transactions.hold_back()
+        else:
+            self.transactions.look(options.poll, at_once=options.drain)
+        return self.transactions.drained
+
+    def look_soon(self) -> None:
+        """Have them looked for with the next `look()`."""
+        if self.transactions:
+            self.transactions.next_look = 0.0
+
     @property
     def starts(self) -> int:
         """How many jobs have started."""

@@ -21,6 +21,7 @@ import psycopg
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import IsolationLevel, errors
+from psycopg.pq import TransactionStatus
 
 Params = Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
@@ -159,7 +160,8 @@ class Session:
 def break_off(wrapper: BaseDatabaseWrapper) -> None:
     """End what another thread's connection is at, and the connection, as far as can be done from here."""
     with suppress(psycopg.Error, AttributeError):
-        wrapper.connection.cancel_safe(timeout=_CANCEL)
+        if wrapper.connection.info.transaction_status == TransactionStatus.ACTIVE:
+            wrapper.connection.cancel_safe(timeout=_CANCEL)
     _shut(wrapper)
 
 

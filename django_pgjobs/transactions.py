@@ -15,6 +15,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -23,7 +24,7 @@ from psycopg import errors
 
 from django_pgjobs import atomic, execution, leftovers, outcomes, registry, sessions
 from django_pgjobs.attempts import Held, Inbox, Turn
-from django_pgjobs.claims import Claimer, Served
+from django_pgjobs.claims import Claimer, Served, Token
 from django_pgjobs.deadlines import Watch
 from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.leases import Lease
@@ -51,9 +52,11 @@ class Transactions(Threads):
         """Start the threads; they look for jobs once they are woken."""
         self.allowed = math.inf  # jobs that may still be begun or are running
         self.awaited = False  # whether the pump waits for the last of them to end
+        self.next_look = 0.0  # when the pump wakes one of them
         self.jobs = 0  # those of which the pump has not heard yet
         self.busy = 0  # the same, and threads that look for one
         self._served = served
+        self._lost: set[Token] = set()  # claims whose attempts are not counted yet
         self._nothing_due = False
         self._ended = 0  # jobs: what one of them enqueued was not seen by those who looked before
         self._lock = threading.Lock()  # over the counts above
@@ -68,6 +71,18 @@ class Transactions(Threads):
 
     # --------------------------------------------------------------------------- the pump's side
 
+    def look(self, poll: float, *, at_once: bool) -> None:
+        """Wake one thread if the last time is a poll ago; or `at_once` if nobody is at work."""
+        now = time.monotonic()
+        if now >= self.next_look or (at_once and not self.busy):
+            self.next_look = now + poll
+            self.wake()
+
+    def resume(self, token: Token) -> None:
+        """Look for jobs again, since this lost claim needs no protection any more."""
+        self._lost.discard(token)
+        self.next_look = 0.0
+
     def wake(self) -> None:
         """Have one idle thread look for jobs; the one that finds one wakes the next."""
         if self._turns.empty():
@@ -77,13 +92,12 @@ class Transactions(Threads):
         """Begin nothing more, and tell the pump when the last has ended."""
         self.awaited = self.closed = True
 
-    def hear(self, turn: Turn) -> None:
+    def hear(self) -> None:
         """Take note that the pump knows of a job that has ended."""
-        if turn.held is not None:
-            with self._lock:
-                self.jobs -= 1
-                self.busy -= 1
-                self.allowed -= 1
+        with self._lock:
+            self.jobs -= 1
+            self.busy -= 1
+            self.allowed -= 1
 
     def doubt(self) -> None:
         """Forget that nothing was due: something may have been enqueued since."""
@@ -96,7 +110,7 @@ class Transactions(Threads):
         """Whether nothing runs, and the last look found that nothing is due."""
         return self._nothing_due and not self.busy
 
-    def cut(self, chosen: list[Held]) -> list[Held]:
+    def cut(self, chosen: Sequence[Held]) -> list[Held]:
         """Have the server roll back those of the chosen that run here, and return them."""
         running = [(t, held) for t, (held, _) in list(self._running.items()) if held in chosen]
         for thread, _ in running:
@@ -124,7 +138,8 @@ class Transactions(Threads):
 
     def _enter(self) -> bool:
         with self._lock:
-            if not self._may_start() or self.busy >= self.allowed:
+            # What was lost is due again: one of these threads would take it before it is counted.
+            if self._lost or not self._may_start() or self.busy >= self.allowed:
                 return False
             self.busy += 1
             return True
@@ -174,8 +189,7 @@ class Transactions(Threads):
                 transaction.on_commit(lambda: committed.append(True), using=self._database)
                 outcome = self._run(held)
                 if isinstance(outcome, Failed):
-                    execute = execute_on_django(self._database)
-                    outcomes.settle(execute, self._lease.worker, [outcome])
+                    self._settle(outcome)
         # As in execution: whatever the handler or its callbacks raise is the job's.
         except BaseException as error:
             if held is None:
@@ -187,8 +201,18 @@ class Transactions(Threads):
         if not committed and not isinstance(outcome, Failed):
             left_open = leftovers.TransactionLeftOpen.on([self._database])
             outcome = execution.failed(held.claim, left_open, self._lease.name)
+        if not committed:
+            self._lost.add((held.claim.id, held.claim.claims))
         failed = outcome if isinstance(outcome, Failed) else None
         return Turn(held, failed, settled=bool(committed))
+
+    def _settle(self, failed: Failed) -> None:
+        try:
+            outcomes.settle(execute_on_django(self._database), self._lease.worker, [failed])
+        except BaseException:
+            # Now, as long as the row is locked by a transaction that will be rolled back.
+            self._lost.add((failed.claim.id, failed.claim.claims))
+            raise
 
     def _claim(self, claimer: Claimer, slot: int) -> Held | None:
         execute = execute_on_django(self._database)

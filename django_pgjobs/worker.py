@@ -13,20 +13,21 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from django.db import connections
 
-from django_pgjobs import charges, claims, conf, execution, outcomes, resources
+from django_pgjobs import claims, conf, execution, outcomes, resources
 from django_pgjobs.attempts import Held, Inbox, News, Turn
-from django_pgjobs.charges import Charges
-from django_pgjobs.claims import Claim
+from django_pgjobs.charges import Losses
+from django_pgjobs.claims import Claim, Token
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
-from django_pgjobs.outcomes import Done, Failed, Outcome, Settled
+from django_pgjobs.outcomes import Done, Outcome, Settled
 from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Session, reason
+from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,6 @@ _LOCKED = 0.1  # seconds until a row that was locked is tried again
 _PATIENCE = (
     30.0  # seconds of refusals, by a read-only server or a table that is not there, until the end
 )
-_LAST_CHARGES = 1.0  # seconds at the end for the attempts that a stop cuts off
 
 
 class ShutdownTimeout(PgJobsError):
@@ -61,8 +61,8 @@ class Worker:
         self._dead = False
         self._refused = False
         self._next_check = 0.0
-        self._next_look = 0.0  # for jobs that are claimed by transaction
-        self._charges: Charges[Failed] = Charges(lease.worker)
+        self._losses = Losses(lease, self._held, self._note_decided)
+        self._transactions: Transactions | None = None
 
     def stop(self) -> None:
         """Begin to stop: no new claims. Called again, do not wait for running jobs. For signals."""
@@ -89,6 +89,7 @@ class Worker:
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
         self._persist(self._compile)
         self._handlers = Handlers(self._lease, options, self._inbox)
+        self._transactions = self._handlers.transactions
         logger.info("Worker %s started.", self._lease.name)
         listener = self._listen() if options.notify and not options.drain else None
         try:
@@ -143,9 +144,9 @@ class Worker:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
         self._give_back()
-        self._charge()
+        self._unsettled += self._losses.retake(self._session.execute)
         self._settle_and_claim()
-        drained = self._wake_transactions()
+        drained = self._handlers.look(self._options, ending=self.stopping or self._leaving)
         stuck = len(self._handlers.stuck)
         if stuck and not self._leaving:
             logger.warning("A handler does not stop: worker %s is replaced.", self._lease.name)
@@ -160,7 +161,7 @@ class Worker:
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
         if self._room > 0 and not self._claimer.exhausted:
             pause = min(pause, self._claimer.seconds_to_full)
-        if self._unsettled or self._charges or (self._options.drain and not drained):
+        if self._unsettled or self._losses or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
         self._collect(pause)
         return True
@@ -172,7 +173,7 @@ class Worker:
             if isinstance(news, News):
                 self._note(news)
             elif news is None:
-                self._next_look = 0.0
+                self._handlers.look_soon()
             else:
                 self._note_turn(news)
 
@@ -277,9 +278,9 @@ class Worker:
         most = self._lease.board.free
         if self._options.max_jobs is not None:
             remaining = self._options.max_jobs - self._settled - len(self._held)
-            if transactions := self._handlers.transactions:
-                transactions.allowed = remaining
-                remaining -= transactions.jobs
+            if self._transactions:
+                self._transactions.allowed = remaining
+                remaining -= self._transactions.jobs
             if remaining <= 0:
                 self._leaving = True
                 if not self._options.drain:  # which is over then
@@ -294,8 +295,8 @@ class Worker:
         for outcome in settled.values():
             self._drop(outcome.claim.id)
         self._settled += len(settled)
-        if settled and self._handlers.transactions:
-            self._handlers.transactions.doubt()  # what ended may have enqueued something
+        if settled and self._transactions:
+            self._transactions.doubt()  # what ended may have enqueued something
         self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
@@ -310,13 +311,8 @@ class Worker:
         stuck = self._handlers.stuck  # until their process has ended nobody else may start them
         running = [held for held in self._handlers.running if held not in stuck]
         error = ShutdownTimeout("The worker had to stop while the handler was running.")
-        self._give_up(
-            (held, execution.failed(held.claim, error, self._lease.name, delay=0.0))
-            for held in running
-        )
         try:
-            self._charge_last()
-            self._settle(self._unsettled)
+            self._give_up(running, lambda _: error, delay=0.0)
             self._unstarted += self._handlers.take_back()
             self._release()
         except DATABASE_ERRORS as unreachable:
@@ -326,84 +322,46 @@ class Worker:
     def settle_stuck(self) -> None:
         """Record the attempts that did not stop at their timeout: for a process that ends now."""
         self._collect(0)
-        timeouts = [(held, JobTimeout.after(_timeout_of(held))) for held in self._handlers.stuck]
-        self._give_up(
-            (held, execution.failed(held.claim, error, self._lease.name))
-            for held, error in timeouts
-        )
-        self._charge_last()
-        self._settle(self._unsettled)
+        self._give_up(self._handlers.stuck, _timeout)
 
-    # ------------------------------------------------------------- jobs claimed by transaction
+    def _give_up(
+        self,
+        running: Sequence[Held],
+        error: Callable[[Held], PgJobsError],
+        delay: float | None = None,
+    ) -> None:
+        """Settle running attempts as failed; those in transactions lose them first."""
+        cut = self._transactions.cut(running) if self._transactions else []
+        for held in running:
+            failed = execution.failed(held.claim, error(held), self._lease.name, delay=delay)
+            if held in cut:
+                self._losses.add(held, failed)
+            else:
+                self._unsettled.append(failed)
+        self._unsettled += self._losses.retake_last(self._session.execute)
+        self._settle(self._unsettled)
 
     @property
     def _busy(self) -> int:
         """How many jobs are here, or may be in a moment."""
-        transactions = self._handlers.transactions
-        return len(self._held) + (transactions.busy if transactions else 0)
+        return len(self._held) + (self._transactions.busy if self._transactions else 0)
 
-    def _wake_transactions(self) -> bool:
-        """Have them look for jobs where that is due; say whether they found that none is."""
-        transactions = self._handlers.transactions
-        if transactions is None:
-            return True
-        now = time.monotonic()
-        if self.stopping or self._leaving:
-            transactions.hold_back()
-        elif now >= self._next_look or (self._options.drain and not transactions.busy):
-            transactions.wake()
-            self._next_look = now + self._options.poll
-        return transactions.drained
+    def _note_decided(self, token: Token) -> None:
+        if self._transactions:
+            self._transactions.resume(token)
 
     def _note_turn(self, turn: Turn) -> None:
-        if turn.held is None or self._handlers.transactions is None:
+        if turn.held is None or self._transactions is None:
             return
-        self._handlers.transactions.hear(turn)
+        self._transactions.hear()
         self._claimer.exhausted = self._options.by_lease is None  # it may have enqueued something
         if turn.settled:
             self._settled += 1
         elif turn.failed is not None:
-            self._hold_lost(turn.held, turn.failed)
+            self._losses.add(turn.held, turn.failed)
         if turn.failed is not None and turn.failed.interrupts and not self.stopping:
             self.stop()
 
-    def _hold_lost(self, held: Held, failed: Failed) -> None:
-        """Hold a claim that was rolled back with its transaction, until its attempt is counted."""
-        claim, board = held.claim, self._lease.board
-        slot = board.take()
-        board.begin_transaction(slot, claim.claims)
-        board.start(slot, claim.id)
-        self._held[claim.id] = Held(claim, slot, held.job_type)
-        self._charges.add((claim.id, claim.claims), failed)
 
-    def _charge(self) -> None:
-        """Retake claims that were lost: their failures can be settled like others then."""
-        retaken, given_up = self._charges.retake(self._session.execute)
-        for failed in (*retaken, *given_up):
-            self._lease.board.end_transaction(self._held[failed.claim.id].slot)
-        self._unsettled += retaken
-        for failed in given_up:
-            self._drop(failed.claim.id)
-
-    def _give_up(self, attempts: Iterable[tuple[Held, Failed]]) -> None:
-        """Take running attempts for failed; where they have transactions, these end now."""
-        failures = list(attempts)
-        transactions = self._handlers.transactions
-        cut = transactions.cut([held for held, _ in failures]) if transactions else []
-        for held, failed in failures:
-            if held in cut:
-                self._hold_lost(held, failed)
-            else:
-                self._unsettled.append(failed)
-
-    def _charge_last(self) -> None:
-        """Count what was just given up. What the server is too slow for is left to the supervisor."""
-        until = time.monotonic() + _LAST_CHARGES
-        self._charge()
-        while self._charges and time.monotonic() < until:
-            time.sleep(charges.AGAIN)  # nothing else is left to do here
-            self._charge()
-
-
-def _timeout_of(held: Held) -> float | None:
-    return held.job_type.timeout if held.job_type else None
+def _timeout(held: Held) -> JobTimeout:
+    return JobTimeout.after(held.job_type.timeout if held.job_type else None)

@@ -11,8 +11,7 @@ from django.contrib.auth.models import Group
 from django.db import connection
 
 from django_pgjobs.models import Job, Worker
-from tests import audit
-from tests.app.probes import hold, hold_in_sql, leave, record, write_row
+from tests.app.probes import hold, hold_in_sql, record, write_row
 from tests.processes import no_back_off
 from tests.waiting import eventually
 
@@ -59,15 +58,14 @@ def test_writes_and_status_are_committed_together_or_not_at_all(processes):
     assert worker.stop() == 0
 
 
-def test_an_idle_worker_finds_jobs_by_wake_up_and_by_poll(processes):
-    for arguments in (("--poll", "30"), ("--poll", "0.1", "--no-notify")):
-        worker = processes.worker(*OURS, *arguments)
-        assert worker.worker
-        eventually(lambda worker=worker: "--no-notify" in arguments or "istening" in worker.output or True)
-        for n in range(3):
-            job = record.enqueue(key=str(n))
-            eventually(lambda job=job: Job.objects.done().filter(pk=job.pk).exists(), within=5)
-        assert worker.stop() == 0
+@pytest.mark.parametrize("arguments", [["--poll", "30"], ["--poll", "0.1", "--no-notify"]], ids=str)
+def test_an_idle_worker_finds_jobs_by_wake_up_and_by_poll(processes, arguments):
+    worker = processes.worker(*OURS, *arguments, PGJOBS_TEST_LOG_LEVEL="INFO")
+    eventually(lambda: "--no-notify" in arguments or "Listening for wake-ups" in worker.output)
+    for n in range(3):
+        record.enqueue(key=str(n))
+        eventually(lambda n=n: all_done(n + 1), within=5)
+    assert worker.stop() == 0
 
 
 def test_drain_ends_when_nothing_is_due(processes):
@@ -84,7 +82,9 @@ def test_max_jobs_is_exact(processes):
 
 
 def test_a_killed_child_gives_its_jobs_back_at_once_and_each_counts_an_attempt(processes):
-    supervisor = processes.supervisor(*OURS, "--threads", "4", pgjobs={"LEASE": 600, "HEARTBEAT": 200})
+    supervisor = processes.supervisor(
+        *OURS, "--threads", "4", pgjobs={"LEASE": 600, "HEARTBEAT": 200}
+    )
     for n in range(3):
         hold.enqueue(key=str(n))
     eventually(lambda: len(processes.ledger.starts()) == 3, within=20)
@@ -98,7 +98,10 @@ def test_a_killed_child_gives_its_jobs_back_at_once_and_each_counts_an_attempt(p
     for job in Job.objects.all():
         assert (job.attempts, job.claims) == (2, 2)
         [error] = job.errors
-        assert (error["error"], error["message"]) == ("WorkerLost", "The worker was lost: signal 9.")
+        assert (error["error"], error["message"]) == (
+            "WorkerLost",
+            "The worker was lost: signal 9.",
+        )
     assert supervisor.stop() == 0
 
 

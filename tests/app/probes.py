@@ -68,6 +68,17 @@ def write_row(name: str, *, fail: bool = False) -> None:
     ledger.note("end", name)
 
 
+@job(atomic=True)
+def write_atomically(name: str, *, wait: bool = False) -> None:
+    """Write a row of this process's own, in one transaction with the settle; wait before if asked."""
+    ledger.note("start", name)
+    if wait:
+        gate = Path(os.environ["PGJOBS_TEST_FOLDER"]) / f"gate-{name}"
+        eventually(gate.exists, within=60)
+    Group.objects.create(name=f"{name}-{os.getpid()}")
+    ledger.note("end", name)
+
+
 @job
 def leave(key: str, how: str) -> None:
     """Try to end more than this job."""
