@@ -59,10 +59,12 @@ def hold_in_transaction(key: str) -> None:
 
 
 @job
-def write_row(name: str, *, fail: bool = False) -> None:
-    """Write a row, by the ORM."""
+def write_row(name: str, *, fail: bool = False, seconds: float = 0) -> None:
+    """Write a row, by the ORM, and go on for a while."""
     ledger.note("start", name)
     Group.objects.create(name=name)
+    if seconds:
+        time.sleep(seconds)
     if fail:
         raise ValueError(name)
     ledger.note("end", name)
