@@ -128,6 +128,7 @@ class Transactions(Threads):
 
     def _work(self) -> None:
         slot, claimer = self._slots.get(), None
+        leftovers.guard_thread()
         try:
             while self._turns.get():
                 found = True

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.apps import AppConfig
 
-from tests import supervisor_faults
+from tests import atomic_faults, supervisor_faults
 
 VARIABLE = "PGJOBS_TEST_FAULT"
 FENCED = ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "RELEASE")
@@ -266,32 +266,36 @@ def the_loop_ends() -> None:
     Loop._run = run
 
 
-FAULTS: dict[str, Callable[[], None]] = supervisor_faults.FAULTS | {
-    fault.__name__.replace("_", "-"): fault
-    for fault in (
-        no_fence,
-        fence_without_claims,
-        claim_in_a_join,
-        claim_waits,
-        claim_counts_no_attempt,
-        claim_after_death,
-        release_keeps_attempt,
-        reap_by_id_only,
-        reap_by_age,
-        reap_registered_only,
-        dead_beats,
-        prune_waits,
-        verbs_wait,
-        stuck_is_retried_at_once,
-        timeouts_are_losses,
-        late_results_count,
-        interruption_is_an_exception,
-        watch_waits_for_the_gil,
-        tasks_share_a_context,
-        lanes_keep_transactions,
-        a_lane_for_each,
-        any_kind_is_claimed,
-        calls_outlive_their_job,
-        the_loop_ends,
-    )
-}
+FAULTS: dict[str, Callable[[], None]] = (
+    supervisor_faults.FAULTS
+    | atomic_faults.FAULTS
+    | {
+        fault.__name__.replace("_", "-"): fault
+        for fault in (
+            no_fence,
+            fence_without_claims,
+            claim_in_a_join,
+            claim_waits,
+            claim_counts_no_attempt,
+            claim_after_death,
+            release_keeps_attempt,
+            reap_by_id_only,
+            reap_by_age,
+            reap_registered_only,
+            dead_beats,
+            prune_waits,
+            verbs_wait,
+            stuck_is_retried_at_once,
+            timeouts_are_losses,
+            late_results_count,
+            interruption_is_an_exception,
+            watch_waits_for_the_gil,
+            tasks_share_a_context,
+            lanes_keep_transactions,
+            a_lane_for_each,
+            any_kind_is_claimed,
+            calls_outlive_their_job,
+            the_loop_ends,
+        )
+    }
+)

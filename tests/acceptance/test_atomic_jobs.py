@@ -73,7 +73,7 @@ def test_a_kill_at_the_settle_or_the_commit_leaves_both_or_neither(processes, mo
 @MODES
 @pytest.mark.parametrize("step", ["settle", "commit"])
 def test_a_connection_lost_at_the_settle_or_the_commit_is_a_failed_attempt(processes, mode, step):
-    worker = processes.worker("--claim", mode)
+    worker = processes.worker("--claim", mode, "--threads", "1")  # another might take it at once
     with held_up_at(step) as wait, connection.cursor() as cursor:
         job = write_atomically.enqueue(name="x")
         cursor.execute("select pg_terminate_backend(%s)", [wait()])

@@ -9,9 +9,11 @@ from collections import Counter
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
+from django.db.models import F
 
 from django_pgjobs.models import Job, Worker
-from tests.app.probes import hold, hold_in_sql, record, write_row
+from tests.app.probes import hold, hold_in_sql, record, sleep_in_sql, write_row
+from tests.app.timed_probes import overrun
 from tests.processes import no_back_off
 from tests.waiting import eventually
 
@@ -158,3 +160,40 @@ def test_four_workers_with_four_threads_start_each_of_2000_jobs_once(processes):
     assert len({entry.pid for entry in processes.ledger.starts()}) == 4
     assert not Job.objects.exclude(attempts=1, claims=1).exists()
     assert [process.stop() for process in workers] == [0] * 4
+
+
+@pytest.mark.parametrize("how", ["cpu", "query", "sleep"])
+def test_a_timeout_ends_the_attempt_and_the_process_where_it_must(processes, how):
+    notice = "-c client_connection_check_interval=100"
+    supervisor = processes.supervisor(*OURS, "--threads", "2", PGOPTIONS=notice)
+    job = overrun.using(max_attempts=2).enqueue(key="x", how=how)
+    eventually(lambda: no_back_off() or Job.objects.failed().exists(), within=30)
+    job.refresh_from_db()
+    assert [entry["error"] for entry in job.errors] == ["django_pgjobs.exceptions.JobTimeout"] * 2
+    assert (job.attempts, job.claims) == (2, 2)
+    assert len(processes.ledger.starts("x")) == 2
+    assert not processes.ledger.entries("overlap"), "a retry ran beside the old body"
+    record.enqueue(key="next")
+    eventually(lambda: all_done(1))
+    assert supervisor.stop() == 0
+
+
+def test_a_query_that_the_stop_cuts_off_has_had_its_attempt(processes):
+    worker = processes.worker(*OURS, "--shutdown-timeout", "0.2")
+    job = sleep_in_sql.enqueue(key="x")
+    eventually(lambda: processes.ledger.starts("x"))
+    assert worker.stop() == 1
+    job.refresh_from_db()
+    assert (job.status, job.attempts, job.claims) == ("pending", 1, 1)
+    assert "ShutdownTimeout" in job.last_error
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_claims_that_collide_at_a_higher_isolation_level_are_repeated(processes, level):
+    options = f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
+    workers = [processes.worker(*OURS, "--threads", "4", PGOPTIONS=options) for _ in range(2)]
+    assert all(process.worker for process in workers)
+    record.using(max_attempts=50).enqueue_many({"key": str(n)} for n in range(300))
+    eventually(lambda: no_back_off() or all_done(300), within=60)
+    assert [process.stop() for process in workers] == [0, 0]
+    assert not Job.objects.exclude(attempts=F("claims")).exists()

@@ -59,6 +59,14 @@ def hold_in_transaction(key: str) -> None:
 
 
 @job
+def sleep_in_sql(key: str) -> None:
+    """Wait for a query that takes a minute."""
+    ledger.note("start", key)
+    _query("select 1 from pg_sleep(60)")
+    ledger.note("end", key)
+
+
+@job
 def write_row(name: str, *, fail: bool = False, seconds: float = 0) -> None:
     """Write a row, by the ORM, and go on for a while."""
     ledger.note("start", name)
