@@ -57,12 +57,17 @@ class Charges(Generic[T]):
         late = [token for token in locked if self._until[token] < now]
         gone = [token for token in self._waiting if token not in retaken and token not in locked]
         for job, _ in late:
-            logger.warning("An attempt of job %s cannot be counted: its row stays locked.", job)
+            logger.warning(
+                "An attempt of job %s cannot be counted: its row stays locked.",
+                job,
+                extra={"job_id": job},
+            )
         for job, _ in gone:
             logger.warning(
                 "The transaction of job %s was lost, and the job has gone on since. Unless its own "
                 "commit got through, an attempt was not counted.",
                 job,
+                extra={"job_id": job},
             )
         return self._take(retaken), self._take([*late, *gone])
 
