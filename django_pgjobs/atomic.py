@@ -22,6 +22,7 @@ from django_pgjobs.deadlines import Deadline
 from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.leases import Lease
 from django_pgjobs.outcomes import Done, Failed, Settled
+from django_pgjobs.registry import find
 from django_pgjobs.sessions import execute_on_django
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 class TransactionBroken(PgJobsError):
     """A handler returned, but its transaction could not be committed."""
+
+
+class AsyncInTransaction(PgJobsError):
+    """A job with an async handler is in a queue that is claimed by transaction."""
 
 
 def run(
@@ -39,11 +44,18 @@ def run(
     *,
     inner: bool = False,
 ) -> Settled | Failed:
-    """Run the sync handler of `claim` and complete the job, in one transaction on `alias`.
+    """Run the handler of `claim` and complete the job, in one transaction on `alias`.
 
     A failure is the caller's to settle. It may have come from a COMMIT without an answer, which took
     effect after all: then the fence refuses it. `inner` is for a transaction of the caller's.
     """
+    job_type = find(claim.kind)
+    if job_type is not None and job_type.is_async:
+        error = AsyncInTransaction(
+            f"The kind {claim.kind!r} has an async handler, which has no transactions, and this "
+            "queue is claimed by transaction. Make it sync, or give it a queue claimed by lease."
+        )
+        return execution.failed(claim, error, lease.name, permanent=True)
     outcome: Done | Failed | None = None
     committed: list[bool] = []
     process = os.getpid()

@@ -24,7 +24,7 @@ from django_pgjobs.sessions import Execute
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds for the server to notice that the other end of a transaction is gone
-AGAIN = 0.05  # seconds between two tries
+AGAIN = 0.01  # seconds between two tries
 _LAST = 1.0  # seconds of tries before a worker ends; what is left then is its supervisor's to count
 
 T = TypeVar("T")

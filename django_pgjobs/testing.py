@@ -13,7 +13,7 @@ from django.db import connections, router, transaction
 from django.test import TestCase
 from psycopg.pq import TransactionStatus
 
-from django_pgjobs import atomic, execution, outcomes, registry
+from django_pgjobs import atomic, conf, execution, outcomes, registry
 from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer
 from django_pgjobs.leases import Lease
@@ -61,8 +61,13 @@ def _run(claim: Claim, lease: Lease, alias: str) -> Outcome | Settled:
 
 def _call(claim: Claim, lease: Lease, alias: str) -> Outcome | Settled:
     job_type = registry.find(claim.kind)
+    if (job_type is not None and job_type.atomic) or _is_claimed_by_transaction(claim, alias):
+        return atomic.run(claim, lease, alias)
     if job_type is not None and job_type.is_async:
         return async_to_sync(execution.arun)(claim, lease.name)
-    if job_type is not None and job_type.atomic:
-        return atomic.run(claim, lease, alias)
     return execution.run(claim, lease.name)
+
+
+def _is_claimed_by_transaction(claim: Claim, alias: str) -> bool:
+    queues = conf.get().transaction_queues
+    return bool(queues) and Job.objects.using(alias).filter(pk=claim.id, queue__in=queues).exists()

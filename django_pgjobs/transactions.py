@@ -26,7 +26,6 @@ from django_pgjobs import atomic, execution, leftovers, outcomes, registry, sess
 from django_pgjobs.attempts import Held, Inbox, Turn
 from django_pgjobs.claims import Claimer, Served, Token
 from django_pgjobs.deadlines import Watch
-from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.leases import Lease
 from django_pgjobs.outcomes import Failed, Settled
 from django_pgjobs.sessions import DATABASE_ERRORS, execute_on_django
@@ -37,10 +36,6 @@ logger = logging.getLogger(__name__)
 
 SLOW = 10.0  # seconds that a transaction may be open before its kind is warned of
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
-
-
-class AsyncInTransaction(PgJobsError):
-    """A job with an async handler is in a queue that is claimed by transaction."""
 
 
 class Transactions(Threads):
@@ -231,12 +226,6 @@ class Transactions(Threads):
 
     def _run(self, held: Held) -> Settled | Failed:
         claim = held.claim
-        if held.job_type is not None and held.job_type.is_async:
-            error = AsyncInTransaction(
-                f"The kind {claim.kind!r} has an async handler, which has no transactions, and this "
-                "queue is claimed by transaction. Make it sync, or give it a queue claimed by lease."
-            )
-            return execution.failed(claim, error, self._lease.name, permanent=True)
         thread = threading.get_ident()
         self._sessions[thread] = connections[self._database]
         self._lease.board.begin_transaction(held.slot, claim.claims)

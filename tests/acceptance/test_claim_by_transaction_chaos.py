@@ -40,8 +40,9 @@ def test_kills_at_random_moments_do_nothing_twice_and_lose_no_count(processes):
     write_row.using(max_attempts=60).enqueue_many(
         {"name": str(n), "seconds": chance.choice([0, 0, 0.02, 0.1])} for n in range(JOBS)
     )
-    kills = 0
+    kills, until = 0, time.monotonic() + 120
     while not finished():
+        assert time.monotonic() < until, "".join(supervisor.output for supervisor in supervisors)
         time.sleep(chance.uniform(0, 0.5))  # not to wait: the moment is the test's input
         children = [pid for supervisor in supervisors for pid in supervisor.children]
         at_work = {entry.pid for entry in processes.ledger.starts()}

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from django_pgjobs import job, transactions
 from django_pgjobs.models import Job, Queue
+from django_pgjobs.testing import drain
 from tests.processes import no_back_off
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kinds")]
@@ -163,3 +164,16 @@ def test_max_jobs_counts_the_jobs_of_both_kinds():
     look.enqueue_many([{}] * 10)
     run("--claim", "transaction", "--max-jobs", "4")
     assert Job.objects.done().count() == 4
+
+
+def test_drain_runs_them_in_one_transaction_too():
+    @job(queue="ledger")
+    def write():
+        Group.objects.create(name="a")
+        raise ValueError("no")
+
+    enqueued = write.enqueue()
+    assert drain() == 1
+    enqueued.refresh_from_db()
+    assert (enqueued.status, enqueued.attempts) == ("pending", 1)
+    assert groups() == set()
