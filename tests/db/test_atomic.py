@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, connections, transaction
 from django.test import TestCase
 
-from django_pgjobs import InvalidOption, atomic, execution, job
+from django_pgjobs import InvalidOption, atomic, execution, job, outcomes, sessions
 from django_pgjobs.board import Board
 from django_pgjobs.claims import Claimer
 from django_pgjobs.leases import Lease
@@ -22,6 +22,7 @@ from django_pgjobs.outcomes import Failed, Settled
 from django_pgjobs.testing import drain
 from tests.db.rows import execute, row
 from tests.db.sessions import in_thread
+from tests.hold_ups import held_up_at
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("kinds")
@@ -202,6 +203,29 @@ def test_a_constraint_that_fails_at_the_commit_is_a_failure(attempt):
     assert outcome.error["error"].endswith("IntegrityError")
     assert groups() == set()
     assert Job.objects.get().status == "running"
+
+
+def test_a_commit_whose_answer_is_lost_is_done_and_its_failure_dropped(attempt, caplog):
+    opened = []
+
+    @job(atomic=True)
+    def write():
+        Group.objects.create(name="a")
+        opened.append(connections["default"])
+
+    write.enqueue()
+    with held_up_at("commit") as wait, in_thread(attempt) as result:
+        wait()
+        sessions._shut(opened[0])
+        outcome = result()
+        assert isinstance(outcome, Failed)
+        assert (groups(), Job.objects.get().status) == (set(), "running")
+    eventually(Job.objects.done().exists)
+    assert groups() == {"a"}
+    before = Job.objects.values().get()
+    outcomes.settle(execute, before["locked_by"] or 0, [outcome])
+    assert Job.objects.values().get() == before
+    assert before["attempts"] == 1
 
 
 def test_a_result_that_cannot_be_stored_does_not_undo_the_job(attempt):

@@ -10,10 +10,13 @@ from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
-from django_pgjobs import job, transactions
+from django_pgjobs import job, sessions, transactions
 from django_pgjobs.models import Job, Queue
 from django_pgjobs.testing import drain
+from tests.db.sessions import in_thread
+from tests.hold_ups import held_up_at
 from tests.processes import no_back_off
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kinds")]
 
@@ -146,6 +149,28 @@ def test_a_callback_that_fails_after_the_commit_is_logged_and_changes_nothing(ca
     assert groups() == {"a"}
     [record] = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert "is settled, but a function that it gave to on_commit() failed" in record.getMessage()
+
+
+def test_a_commit_whose_answer_is_lost_is_done_and_counts_once(caplog):
+    opened = []
+
+    @job(queue="ledger")
+    def write():
+        Group.objects.create(name="a")
+        opened.append(connections["default"])
+
+    enqueued = write.enqueue()
+    with in_thread(lambda: run("--threads", "1")):
+        with held_up_at("commit") as wait:
+            wait()
+            sessions._shut(opened[0])
+            eventually(lambda: "failed in attempt 1" in caplog.text)
+            assert (groups(), Job.objects.get().status) == (set(), "pending")
+        eventually(Job.objects.done().exists)
+    enqueued.refresh_from_db()
+    assert (enqueued.status, enqueued.attempts, enqueued.claims) == ("done", 1, 1)
+    assert groups() == {"a"}
+    assert len(opened) == 1
 
 
 def test_slow_jobs_are_warned_of_once_for_each_kind(caplog, monkeypatch):
