@@ -59,7 +59,7 @@ def run(
     outcome: Done | Failed | None = None
     committed: list[bool] = []
     process = os.getpid()
-    _let_django_commit(alias)
+    let_django_commit(alias)
     try:
         with transaction.atomic(using=alias, durable=not inner):
             connection = connections[alias]
@@ -98,7 +98,7 @@ def log_callback(claim: Claim, error: BaseException) -> None:
     )
 
 
-def _let_django_commit(alias: str) -> None:
+def let_django_commit(alias: str) -> None:
     """Turn autocommit on, since without it atomic() leaves the commit to its caller."""
     connection = connections[alias]
     if not connection.in_atomic_block and not connection.get_autocommit():

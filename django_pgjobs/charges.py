@@ -88,17 +88,23 @@ class Losses:
         self._held = held
         self._on_decided = on_decided
         self._charges: Charges[Failed] = Charges(lease.worker)
+        self._known: set[Token] = set()  # a worker that gives a job up may hear of its end later
 
     def __len__(self) -> int:
         return len(self._charges)
 
     def add(self, held: Held, failed: Failed) -> None:
         """Hold this claim, on the board too: should the worker die, its supervisor counts it."""
-        claim, slot = held.claim, self._board.take()
+        claim = held.claim
+        token = (claim.id, claim.claims)
+        if token in self._known:
+            return
+        self._known.add(token)
+        slot = self._board.take()
         self._board.begin_transaction(slot, claim.claims)
         self._board.start(slot, claim.id)
         self._held[claim.id] = Held(claim, slot, held.job_type)
-        self._charges.add((claim.id, claim.claims), failed)
+        self._charges.add(token, failed)
 
     def retake(self, execute: Execute) -> list[Failed]:
         """Return those that are claims again, to be settled like all others; drop what cannot be."""

@@ -178,6 +178,7 @@ class Transactions(Threads):
         outcome: Settled | Failed | None = None
         committed: list[bool] = []
         try:
+            atomic.let_django_commit(self._database)
             with transaction.atomic(using=self._database, durable=True):
                 held = self._claim(claimer, slot)
                 if held is None:

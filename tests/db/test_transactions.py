@@ -173,6 +173,20 @@ def test_a_commit_whose_answer_is_lost_is_done_and_counts_once(caplog):
     assert len(opened) == 1
 
 
+def test_without_autocommit_it_commits_all_the_same(monkeypatch):
+    @job(queue="ledger")
+    def write():
+        Group.objects.create(name="a")
+
+    write.enqueue()
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", value=False)
+    with in_thread(run):
+        pass
+    monkeypatch.undo()
+    assert Job.objects.done().count() == 1
+    assert groups() == {"a"}
+
+
 def test_slow_jobs_are_warned_of_once_for_each_kind(caplog, monkeypatch):
     monkeypatch.setattr(transactions, "SLOW", 0.0)
     look = declare_look()
