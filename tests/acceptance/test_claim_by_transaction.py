@@ -197,3 +197,21 @@ def test_claims_that_collide_at_a_higher_isolation_level_are_repeated(processes,
     eventually(lambda: no_back_off() or all_done(300), within=60)
     assert [process.stop() for process in workers] == [0, 0]
     assert not Job.objects.exclude(attempts=F("claims")).exists()
+
+
+def test_a_worker_has_one_connection_for_each_thread_beside_its_own(processes):
+    worker = processes.worker(*OURS, "--threads", "3", "--no-notify")
+    for n in range(5):
+        hold.enqueue(key=str(n))
+    eventually(lambda: len(processes.ledger.starts()) == 3)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select state, count(*) from pg_stat_activity "
+            "where application_name = 'pgjobs-test-process' group by state"
+        )
+        # Its own are one for the pump, one for heartbeats.
+        assert dict(cursor.fetchall()) == {"idle": 2, "idle in transaction": 3}
+    for n in range(5):
+        processes.open_gate(n)
+    eventually(lambda: all_done(5))
+    assert worker.stop() == 0
