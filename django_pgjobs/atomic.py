@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 from django.db import connections, transaction
@@ -40,14 +41,15 @@ def run(
     claim: Claim,
     lease: Lease,
     alias: str,
-    deadline: Deadline = execution.NEVER,
+    begin: Callable[[], Deadline] = lambda: execution.NEVER,
     *,
     inner: bool = False,
 ) -> Settled | Failed:
     """Run the handler of `claim` and complete the job, in one transaction on `alias`.
 
     A failure is the caller's to settle. It may have come from a COMMIT without an answer, which took
-    effect after all: then the fence refuses it. `inner` is for a transaction of the caller's.
+    effect after all: then the fence refuses it. `begin` is called just before the handler; `inner` is
+    for a transaction of the caller's.
     """
     job_type = find(claim.kind)
     if job_type is not None and job_type.is_async:
@@ -67,7 +69,7 @@ def run(
             if len(blocks) == 1:
                 # The first hook of all: what a later one raises does not undo the commit.
                 transaction.on_commit(lambda: committed.append(True), using=alias)
-            outcome = execution.run(claim, lease.name, deadline)
+            outcome = execution.run(claim, lease.name, begin())
             if os.getpid() != process:
                 os._exit(1)  # a fork that the handler let return would settle on our connection
             if isinstance(outcome, Failed):

@@ -109,4 +109,4 @@ class Threads(Runner):
             return execution.failed(claim, error, self._lease.name)
 
     def _run_atomic(self, claim: Claim, _worker: str, deadline: Deadline) -> Outcome | Settled:
-        return atomic.run(claim, self._lease, self._database, deadline)
+        return atomic.run(claim, self._lease, self._database, lambda: deadline)

@@ -16,6 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,7 +26,7 @@ from psycopg import errors
 from django_pgjobs import atomic, execution, leftovers, outcomes, registry, sessions
 from django_pgjobs.attempts import Held, Inbox, Turn
 from django_pgjobs.claims import Claimer, Served, Token
-from django_pgjobs.deadlines import Watch
+from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
 from django_pgjobs.outcomes import Failed, Settled
 from django_pgjobs.sessions import DATABASE_ERRORS, execute_on_django
@@ -226,15 +227,18 @@ class Transactions(Threads):
         return Held(claim, slot, registry.find(claim.kind))
 
     def _run(self, held: Held) -> Settled | Failed:
-        claim = held.claim
+        begin = partial(self._begin_turn, held)
+        return atomic.run(held.claim, self._lease, self._database, begin, inner=True)
+
+    def _begin_turn(self, held: Held) -> Deadline:
         thread = threading.get_ident()
         self._sessions[thread] = connections[self._database]
-        self._lease.board.begin_transaction(held.slot, claim.claims)
+        self._lease.board.begin_transaction(held.slot, held.claim.claims)
         deadline = self._begin(held)
         self._running[thread] = (held, deadline)
         if deadline.seconds is not None:
             self._say_what_stops(deadline, held, thread)
-        return atomic.run(claim, self._lease, self._database, deadline, inner=True)
+        return deadline
 
     def _forget_thread(self) -> None:
         thread = threading.get_ident()

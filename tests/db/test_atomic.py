@@ -45,7 +45,7 @@ def attempt(transactional_db):
             claim,
             lease.name,
             execution.NEVER,
-            lambda claim, _, deadline: atomic.run(claim, lease, "default", deadline),
+            lambda claim, _, deadline: atomic.run(claim, lease, "default", lambda: deadline),
         )
 
     return run
