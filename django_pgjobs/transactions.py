@@ -181,6 +181,8 @@ class Transactions(Threads):
         try:
             atomic.let_django_commit(self._database)
             with transaction.atomic(using=self._database, durable=True):
+                # Kept whatever CONN_MAX_AGE says, as the worker's others: it claims on this one.
+                connections[self._database].close_at = None
                 held = self._claim(claimer, slot)
                 if held is None:
                     return None

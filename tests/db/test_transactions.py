@@ -187,6 +187,17 @@ def test_without_autocommit_it_commits_all_the_same(monkeypatch):
     assert groups() == {"a"}
 
 
+def test_a_thread_keeps_its_connection():
+    @job(queue="ledger")
+    def tell():
+        return connection.connection.info.backend_pid
+
+    told = [tell.enqueue() for _ in range(3)]
+    run("--threads", "1")
+    assert len(set(Job.objects.done().values_list("result", flat=True))) == 1
+    assert Job.objects.done().count() == len(told)
+
+
 def test_slow_jobs_are_warned_of_once_for_each_kind(caplog, monkeypatch):
     monkeypatch.setattr(transactions, "SLOW", 0.0)
     look = declare_look()
