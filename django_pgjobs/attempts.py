@@ -16,7 +16,7 @@ from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
 from django_pgjobs.mailbox import Mailbox
-from django_pgjobs.outcomes import Outcome
+from django_pgjobs.outcomes import Failed, Outcome, Settled
 from django_pgjobs.registry import JobType
 
 MOST_AHEAD = 1_000  # claims waiting for a turn: a statement then settles and claims half of them
@@ -38,12 +38,23 @@ class News(NamedTuple):
     """What became of a claim: its outcome, or None where it was not started."""
 
     held: Held
-    outcome: Outcome | None
+    outcome: Outcome | Settled | None
     seconds: float
 
 
-# None only wakes the pump; an error ends the worker, for a claim is in nobody's hands any more.
-Inbox = Mailbox[News | BaseException | None]
+class Turn(NamedTuple):
+    """What became of a job that was claimed in a transaction of its own; of none, to wake the pump.
+
+    `failed` is its failure, if it did fail. It is `settled` unless its transaction was lost.
+    """
+
+    held: Held | None
+    failed: Failed | None
+    settled: bool
+
+
+# None wakes the pump, to look for jobs; an error ends the worker, for a claim is in nobody's hands.
+Inbox = Mailbox[News | Turn | BaseException | None]
 
 
 class Runner(ABC):
@@ -145,7 +156,7 @@ class Runner(ABC):
         except BaseException as error:  # noqa: BLE001 -- the pump raises it
             self._inbox.put(error)
 
-    def _end(self, held: Held, outcome: Outcome | None, began: float) -> None:
+    def _end(self, held: Held, outcome: Outcome | Settled | None, began: float) -> None:
         if held.job_type and held.job_type.timeout:
             self._lease.board.end(held.slot)
         self._inbox.put(News(held, outcome, time.perf_counter() - began))

@@ -18,7 +18,7 @@ import time
 
 _ACKNOWLEDGED, _ANSWERED, _LEAVING, _FINISHED, _HEADER = 0, 1, 2, 3, 4
 _WORD = 8  # bytes
-_SLOT = 2  # numbers: the job that started, and its deadline
+_SLOT = 3  # numbers: the job that started, its deadline, and its claim if that is not committed
 
 
 class Board:
@@ -30,9 +30,10 @@ class Board:
         words = memoryview(mmap.mmap(descriptor, 0))
         self._header = words[: _HEADER * _WORD].cast("d")
         slots = words[_HEADER * _WORD :]
-        half = len(slots) // _SLOT
-        self._started = slots[:half].cast("q")  # ids; below zero once the job's time is over
-        self._deadlines = slots[half:].cast("d")  # monotonic; infinity for none
+        part = len(slots) // _SLOT
+        self._started = slots[:part].cast("q")  # ids; below zero once the job's time is over
+        self._deadlines = slots[part : 2 * part].cast("d")  # monotonic; infinity for none
+        self._transactions = slots[2 * part :].cast("q")  # the number of the claim; 0 if committed
         self._free = list(range(len(self._started)))
 
     @classmethod
@@ -98,6 +99,15 @@ class Board:
         self._deadlines[slot] = deadline
         self._started[slot] = job
 
+    def begin_transaction(self, slot: int, claims: int) -> None:
+        """Note that the claim of what starts next is part of a transaction that is open."""
+        self._started[slot] = 0
+        self._transactions[slot] = claims
+
+    def end_transaction(self, slot: int) -> None:
+        """Note that the claim in this slot is committed."""
+        self._transactions[slot] = 0
+
     def end(self, slot: int) -> None:
         """Note that the handler in this slot has ended, in time or not: that stays noted."""
         self._deadlines[slot] = math.inf
@@ -105,6 +115,10 @@ class Board:
     def time_out(self, slot: int) -> None:
         """Note that the job in this slot goes on after its time is over."""
         self._started[slot] = -abs(self._started[slot])
+
+    def forget(self, slot: int) -> None:
+        """Note that the job in this slot is settled, and keep the slot."""
+        self._started[slot] = 0
 
     def give_back(self, slot: int) -> None:
         """Forget a claim that is settled or released."""
@@ -115,6 +129,12 @@ class Board:
     def started(self) -> list[int]:
         """The ids of the jobs that have started and are not known to be settled."""
         return [abs(job) for job in self._started if job]
+
+    @property
+    def in_transactions(self) -> list[tuple[int, int]]:
+        """The ids and numbers of claims among them that a transaction holds, or has lost."""
+        pairs = zip(self._started, self._transactions, strict=True)
+        return [(abs(job), claims) for job, claims in pairs if job and claims]
 
     @property
     def timed_out(self) -> list[int]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from django_pgjobs import deadlines, execution, outcomes, registry, statements
 from django_pgjobs.board import Board
+from django_pgjobs.charges import Charges
 from django_pgjobs.claims import Claim
 from django_pgjobs.exceptions import JobTimeout
 from django_pgjobs.leases import Lease
@@ -43,6 +44,7 @@ class Child:
     told: float = math.inf  # when it was told which worker it is
     death: str = ""
     kill_by: float = math.inf
+    charges: Charges[None] | None = None  # from its death on: what it ran in transactions
 
     @classmethod
     def start(cls, claims: int) -> Child:
@@ -103,15 +105,33 @@ class Child:
         """
         if self.lease is None:
             return
-        params = {"worker": self.lease.worker, "ids": self.board.timed_out}
+        if self.charges is None:
+            self.charges = Charges(self.lease.worker)
+            for token in self.board.in_transactions:
+                self.charges.add(token, None)
+        self.charge(execute)
+        self.lease.end(execute, self.death)
+
+    def charge(self, execute: Execute) -> bool:
+        """Retake what it ran in transactions, as far as the server lets go of them; say if any was.
+
+        To be called until `charges` is empty. The reaper then counts it as all else that was lost.
+        """
+        if self.lease is None or self.charges is None:
+            return False
+        retaken, _ = self.charges.retake(execute)
+        self._settle_timed_out(execute, self.lease)
+        return bool(retaken)
+
+    def _settle_timed_out(self, execute: Execute, lease: Lease) -> None:
+        params = {"worker": lease.worker, "ids": self.board.timed_out}
         rows = execute(statements.HELD, params) if params["ids"] else []
         failures = []
         for claim in (Claim(*row) for row in rows):
             job_type = registry.find(claim.kind)
             error = JobTimeout.after(job_type.timeout if job_type else None)
-            failures.append(execution.failed(claim, error, self.lease.name))
-        outcomes.settle(execute, self.lease.worker, failures)
-        self.lease.end(execute, self.death)
+            failures.append(execution.failed(claim, error, lease.name))
+        outcomes.settle(execute, lease.worker, failures)
 
     def bury(self, memory_kills: MemoryKills) -> bool:
         """Say whether it has exited, and note of what it died."""

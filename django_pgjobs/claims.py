@@ -23,6 +23,14 @@ SURVEY = 1.0  # seconds between full claims while there is more due than is clai
 MOST_LANES = 500  # marks kept; more are found anew
 
 Lane = tuple[str, int]  # queue and priority
+Token = tuple[int, int]  # the job's id and the number of the claim
+
+
+class Served(NamedTuple):
+    """Which queues are claimed from: these, or where it is None every one that is not excluded."""
+
+    queues: Sequence[str] | None = None
+    exclude: Sequence[str] = ()
 
 
 class Claim(NamedTuple):
@@ -67,6 +75,7 @@ class Claimer:
         self._params = {"worker": worker, "queues": list(queues or ()), "exclude": list(exclude)}
         self._marks: dict[Lane, tuple[str, int]] = {}
         self._next_full = 0.0  # by the monotonic clock
+        self._soonest_full = 0.0  # what the cost of the last one allows
         self.exhausted = (
             False  # whether the last claim found all that was due, and it was less than asked for
         )
@@ -75,6 +84,10 @@ class Claimer:
     def seconds_to_full(self) -> float:
         """How long until a full claim is due: until then, nothing found may mean not looked at."""
         return max(0.0, self._next_full - time.monotonic())
+
+    def hurry(self) -> None:
+        """Make a full claim as soon as its cost allows: the hot one has found too little."""
+        self._next_full = min(self._next_full, self._soonest_full)
 
     def claim(self, execute: Execute, limit: int) -> list[Claim]:
         """Claim up to `limit` due jobs and return them in order: priority, run_at, id."""
@@ -105,7 +118,9 @@ class Claimer:
             # The more a full claim costs, as under an old snapshot, the rarer it is; and while there
             # is more than can be claimed, what appears behind the marks has no claim to be first.
             cost = time.monotonic() - began
-            self._next_full = began + max(SURVEY if len(claimed) == limit else 0.0, 10 * cost)
+            self._soonest_full = began + 10 * cost
+            survey = began + (SURVEY if len(claimed) == limit else 0.0)
+            self._next_full = max(survey, self._soonest_full)
         self.exhausted = full and len(claimed) < limit
         return claimed, [claim for claim in done if claim.id not in settled]
 
@@ -155,6 +170,19 @@ def release(execute: Execute, worker: int, unstarted: Sequence[Claim]) -> list[C
     rows = execute(statements.RELEASE, _held(worker, unstarted))
     locked = {job_id for job_id, released in rows if not released}
     return [claim for claim in unstarted if claim.id in locked]
+
+
+def retake(execute: Execute, worker: int, lost: Sequence[Token]) -> tuple[list[Token], list[Token]]:
+    """Claim again what this worker had claimed in transactions that were rolled back.
+
+    Each gets the token that it had. Returns what was retaken, and whose row is locked: the server may
+    not know yet that the transaction is over. What is in neither has gone on without it.
+    """
+    numbers = dict(lost)
+    params = {"worker": worker, "ids": list(numbers), "claims": list(numbers.values())}
+    answer = {(job, numbers[job]): taken for job, taken in execute(statements.RETAKE, params)}
+    retaken = [token for token, taken in answer.items() if taken]
+    return retaken, [token for token, taken in answer.items() if not taken]
 
 
 def release_orphans(execute: Execute, worker: int, held: Iterable[Claim]) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import datetime
 import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -33,6 +33,13 @@ class Settings:
     keep_done: float | None = 7 * 86_400.0
     keep_failed: float | None = 30 * 86_400.0
     keep_cancelled: float | None = 30 * 86_400.0
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def transaction_queues(self) -> frozenset[str]:
+        """The queues whose jobs are claimed, run and settled in one transaction each."""
+        said = self.queues.items()
+        return frozenset(name for name, options in said if options.get("claim") == "transaction")
 
     @property
     def unanswered(self) -> float:
@@ -54,6 +61,7 @@ class Problem(NamedTuple):
 
 
 KEYS = {field.name.upper(): field.name for field in fields(Settings)}
+_QUEUE_OPTIONS = {"claim": ("lease", "transaction")}
 _COUNTS = {"MAX_ATTEMPTS": 32_767, "MAX_PAYLOAD_BYTES": 2**28}
 _LONGEST = 100 * 365 * 86_400.0
 
@@ -69,6 +77,8 @@ def problems(given: object) -> Iterator[Problem]:
     for key, value in given.items():
         if key not in KEYS:
             yield _unknown(key)
+        elif key == "QUEUES":
+            yield from _queue_problems(value)
         elif expected := _expected(key, value):
             faulty = True
             yield Problem(
@@ -118,13 +128,45 @@ def _build(given: Mapping[str, Any]) -> Settings:
     return Settings(**values)
 
 
-def _unknown(key: object) -> Problem:
-    near = difflib.get_close_matches(str(key).upper(), KEYS, n=1)
+def _unknown(key: object, where: str = "PGJOBS", known: Iterable[str] = tuple(KEYS)) -> Problem:
+    folded = {name.upper(): name for name in known}
+    near = difflib.get_close_matches(str(key).upper(), folded, n=1)
     return Problem(
         "pgjobs.E002",
-        f"PGJOBS has an unknown key, {key!r}.",
-        f"Did you mean {near[0]!r}?" if near else "The keys are {}.".format(", ".join(KEYS)),
+        f"{where} has an unknown key, {key!r}.",
+        f"Did you mean {folded[near[0]]!r}?"
+        if near
+        else "The keys are {}.".format(", ".join(known)),
     )
+
+
+def _queue_problems(queues: object) -> Iterator[Problem]:
+    if not isinstance(queues, Mapping):
+        yield Problem(
+            "pgjobs.E003",
+            f"PGJOBS['QUEUES'] must be a dict with a dict of options for each queue, got {queues!r}.",
+            "See the reference of settings; remove the key to use the default.",
+        )
+        return
+    for name, options in queues.items():
+        where = f"PGJOBS['QUEUES'][{name!r}]"
+        if not isinstance(name, str) or not name or not isinstance(options, Mapping):
+            yield Problem(
+                "pgjobs.E003",
+                f"{where} must be a dict of options under the name of a queue, got {options!r}.",
+                'Write it as {"mail": {"claim": "transaction"}}, or remove it.',
+            )
+            continue
+        for option, value in options.items():
+            if option not in _QUEUE_OPTIONS:
+                yield _unknown(option, where, _QUEUE_OPTIONS)
+            elif value not in _QUEUE_OPTIONS[option]:
+                yield Problem(
+                    "pgjobs.E003",
+                    f"{where}[{option!r}] must be "
+                    f"{' or '.join(map(repr, _QUEUE_OPTIONS[option]))}, got {value!r}.",
+                    "See the reference of settings; remove the key to use the default.",
+                )
 
 
 def _expected(key: str, value: Any) -> str:

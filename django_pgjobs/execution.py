@@ -20,7 +20,7 @@ from django_pgjobs import conf, failures, leftovers, payloads, retries
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline
 from django_pgjobs.exceptions import InvalidPayload, UnknownKind
-from django_pgjobs.outcomes import Done, Failed, Outcome
+from django_pgjobs.outcomes import Done, Failed, Outcome, Settled
 from django_pgjobs.registry import JobType, get_job
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ NEVER = Deadline(None)
 _RNG = random.Random()  # noqa: S311 -- spreads retries, hides nothing
 
 Prepared = tuple[JobType[..., Any], dict[str, Any]]
+Attempt = Callable[[Claim, str, Deadline], Outcome | Settled]
 
 
 def run(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outcome:
@@ -73,7 +74,12 @@ async def arun(
     return _conclude(claim, worker, value, deadline.verdict(None))
 
 
-def run_in_thread(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outcome:
+def run_in_thread(
+    claim: Claim,
+    worker: str,
+    deadline: Deadline = NEVER,
+    attempt: Attempt = run,
+) -> Outcome | Settled:
     """`run()` in a worker's own thread: on healthy connections, and leaving nothing behind.
 
     The job gets a fresh context (language, time zone, context variables), and its connections are
@@ -82,7 +88,7 @@ def run_in_thread(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outc
     """
     leftovers.check_before()
     process = os.getpid()
-    outcome = contextvars.Context().run(run, claim, worker, deadline)
+    outcome = contextvars.Context().run(attempt, claim, worker, deadline)
     if os.getpid() != process:
         os._exit(1)  # a fork that the handler let return: this worker's claims are not its own
     left = leftovers.remove()

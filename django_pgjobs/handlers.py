@@ -16,18 +16,27 @@ from django_pgjobs.deadlines import Watch
 from django_pgjobs.leases import Lease
 from django_pgjobs.loop import Loop
 from django_pgjobs.threads import Threads
+from django_pgjobs.transactions import Transactions
+from django_pgjobs.worker_options import WorkerOptions
 
 
 class Handlers:
     """Where claims are handed over, by the kind of their job, and come back from."""
 
-    def __init__(self, lease: Lease, threads: int, tasks: int, inbox: Inbox) -> None:
-        """Start the threads; the loop, for so many tasks at a time, starts with its first job."""
+    def __init__(self, lease: Lease, options: WorkerOptions, inbox: Inbox) -> None:
+        """Start the threads; the loop starts with its first job."""
         self._lease = lease
-        self._watch = Watch()
-        self.threads = Threads(lease, threads, inbox, self._watch)
-        self.loop = Loop(lease, tasks, inbox, self._watch, connections=threads)
+        self._watch = watch = Watch()
+        threads = options.threads if options.by_lease else 0
+        self.threads = Threads(lease, threads, inbox, watch, options.database)
+        self.loop = Loop(
+            lease, options.async_concurrency, inbox, watch, connections=options.threads
+        )
         self._runners: tuple[Runner, ...] = (self.threads, self.loop)
+        self.transactions: Transactions | None = None
+        if served := options.by_transaction:
+            self.transactions = Transactions(lease, options, served, inbox, watch)
+            self._runners = (*self._runners, self.transactions)
         kinds = registry.kinds()
         self._async_kinds = [kind for kind, job_type in kinds.items() if job_type.is_async]
         self._mixed = 0 < len(self._async_kinds) < len(kinds)
@@ -64,6 +73,21 @@ class Handlers:
     def note(self, news: News) -> None:
         """Take note of what the pump found in its inbox."""
         (self.loop if _is_async(news.held) else self.threads).note(news)
+
+    def look(self, options: WorkerOptions, *, ending: bool) -> bool:
+        """Have jobs looked for that are claimed by transaction, if it is time; say if none is due."""
+        if self.transactions is None:
+            return True
+        if ending:
+            self.transactions.hold_back()
+        else:
+            self.transactions.look(options.poll, at_once=options.drain)
+        return self.transactions.drained
+
+    def look_soon(self) -> None:
+        """Have them looked for with the next `look()`."""
+        if self.transactions:
+            self.transactions.next_look = 0.0
 
     @property
     def starts(self) -> int:

@@ -78,9 +78,13 @@ def _is_doubtful(connection: Any) -> bool:
     return bool(connection.errors_occurred) and connection.vendor == "postgresql"
 
 
-def roll_back() -> list[str]:
-    """Roll back open transactions and return their aliases; other connections stay as they are."""
-    return [connection.alias for connection in _connections() if _roll_back(connection)]
+def roll_back(*, but: str | None = None) -> list[str]:
+    """Roll back open transactions, all `but` one, and return their aliases.
+
+    Other connections stay as they are.
+    """
+    others = [connection for connection in _connections() if connection.alias != but]
+    return [connection.alias for connection in others if _roll_back(connection)]
 
 
 def _roll_back(connection: Any) -> bool:

@@ -47,6 +47,13 @@ class Failed:
     interrupts: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The handler returned, and the thread that ran it has written that already."""
+
+    claim: Claim
+
+
 Outcome = Done | Failed
 
 

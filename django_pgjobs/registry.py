@@ -36,13 +36,15 @@ class JobType(Generic[P, R]):
     Calling it calls the handler, here and now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what @job takes
         self,
         handler: Callable[P, R],
         kind: str,
         options: Options,
         aliases: tuple[str, ...] = (),
         timeout: float | None = None,
+        *,
+        atomic: bool = False,
     ) -> None:
         """Describe a kind; `@job` also registers it."""
         functools.update_wrapper(self, handler)  # first: the function's attributes must not win
@@ -51,6 +53,7 @@ class JobType(Generic[P, R]):
         self.options = options
         self.aliases = aliases
         self.timeout = timeout  # seconds
+        self.atomic = atomic
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(handler)
 
@@ -113,7 +116,7 @@ class JobType(Generic[P, R]):
 
 
 _kinds: dict[str, JobType[..., Any]] = {}
-_OPTIONS = ("kind", "queue", "priority", "max_attempts", "timeout", "aliases")
+_OPTIONS = ("kind", "queue", "priority", "max_attempts", "timeout", "atomic", "aliases")
 
 
 @overload
@@ -126,6 +129,7 @@ def job(
     priority: int = 0,
     max_attempts: int | None = None,
     timeout: float | datetime.timedelta | None = None,
+    atomic: bool = False,
     aliases: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
@@ -134,6 +138,7 @@ def job(
     *,
     kind: str | None = None,
     timeout: float | datetime.timedelta | None = None,
+    atomic: bool = False,
     aliases: Iterable[str] = (),
     **options: Any,
 ) -> JobType[P, R] | Callable[[Callable[P, R]], JobType[P, R]]:
@@ -146,6 +151,8 @@ def job(
         priority: from -100 to 100, higher first.
         max_attempts: how often a job may start; by default `PGJOBS["MAX_ATTEMPTS"]`.
         timeout: how long an attempt may run, in seconds, up to 30 days; by default for ever.
+        atomic: whether the handler runs in a transaction on the jobs database that also settles
+            the job. Not for async handlers.
         aliases: earlier names of this kind, whose waiting jobs it goes on handling.
 
     Raises:
@@ -160,8 +167,9 @@ def job(
 
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
         _check_handler(handler)
+        _check_atomic(atomic, handler)
         name = check_kind(_named(handler) if kind is None else kind)
-        job_type = JobType(handler, name, declared, _check_aliases(aliases), seconds)
+        job_type = JobType(handler, name, declared, _check_aliases(aliases), seconds, atomic=atomic)
         register(job_type)
         return job_type
 
@@ -224,6 +232,17 @@ def _check_handler(handler: object) -> None:
         raise InvalidOption(f"@job needs a function that runs, got a generator, {handler!r}.")
     if not inspect.isfunction(handler):
         raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
+
+
+def _check_atomic(atomic: object, handler: Callable[..., Any]) -> None:
+    if not isinstance(atomic, bool):
+        raise InvalidOption(f"atomic must be True or False, got {atomic!r}.")
+    if atomic and inspect.iscoroutinefunction(handler):
+        raise InvalidOption(
+            f"atomic=True needs a sync handler, got the coroutine function {handler!r}. Django has no "
+            "transactions in async code: make it a def, or leave atomic out and keep what belongs "
+            "together in one function for sync_to_async()."
+        )
 
 
 def _named(handler: Callable[..., Any]) -> str:

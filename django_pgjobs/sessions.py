@@ -21,6 +21,7 @@ import psycopg
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import IsolationLevel, errors
+from psycopg.pq import TransactionStatus
 
 Params = Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
@@ -37,6 +38,7 @@ CONNECTION_ERRORS = (
 DATABASE_ERRORS = (psycopg.Error, django.db.Error)  # these, and all that a server may refuse
 
 _TRIES = 5
+_CANCEL = 0.5  # seconds that the request to cancel a statement may take
 
 # When a silent peer is given up, where the project does not say: after some 25 seconds.
 _ALIVE = {
@@ -123,12 +125,9 @@ class Session:
         since = self._since
         if since is None or time.monotonic() - since < seconds:
             return
-        with self._lock, suppress(OSError, psycopg.Error, AttributeError):
-            wrapper = self._wrapper
-            if wrapper is not None and wrapper.connection is not None:
-                # Of a copy of the descriptor: shutdown() works on the connection, close() does not.
-                with socket.socket(fileno=os.dup(wrapper.connection.pgconn.socket)) as peer:
-                    peer.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            if self._wrapper is not None:
+                _shut(self._wrapper)
 
     def _execute(self, sql: str, params: Params, patience: float | None = None) -> Rows:
         connection = self._connect()
@@ -165,6 +164,23 @@ class Session:
             return nullcontext
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection.transaction
+
+
+def break_off(wrapper: BaseDatabaseWrapper) -> None:
+    """End what another thread's connection is at, and the connection, as far as can be done from here."""
+    with suppress(psycopg.Error, AttributeError):
+        if wrapper.connection.info.transaction_status == TransactionStatus.ACTIVE:
+            wrapper.connection.cancel_safe(timeout=_CANCEL)
+    _shut(wrapper)
+
+
+def _shut(wrapper: BaseDatabaseWrapper) -> None:
+    with (
+        suppress(OSError, psycopg.Error, AttributeError),
+        # Of a copy of the descriptor: shutdown() works on the connection, close() does not.
+        socket.socket(fileno=os.dup(wrapper.connection.pgconn.socket)) as peer,
+    ):
+        peer.shutdown(socket.SHUT_RDWR)
 
 
 def reason(error: Exception) -> str:

@@ -296,8 +296,26 @@ with mine as (select j.id from {_THESE}), {_give_back(_THESE)}
 select mine.id, done.id is not null from mine left join done using (id)
 """
 
+# Run by charges, for claims that were rolled back with the transaction that the job ran in: exactly
+# that claim, by the number that the next one would have. Raw: the fence, and a lock that does not wait.
+_NEXT_CLAIM = MOVES["claim"].columns["claims"].replace("claims", "j.claims")
+_ROLLED_BACK = f"""{JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims)
+    on j.id = s.id and j.status = 'pending' and {_NEXT_CLAIM} = s.claims"""
+RETAKE = f"""
+with lost as (select j.id from {_ROLLED_BACK}),
+free as materialized (select j.id from {_ROLLED_BACK} for update of j skip locked),
+taken as (
+    update {JOB} j set {MOVES["claim"].assignments}, locked_by = %(worker)s
+    from free where j.id = free.id returning j.id
+)
+select lost.id, taken.id is not null from lost left join taken using (id)
+"""
+
 # Run by outcomes, to tell the claims that are stale from those whose row was locked.
 OWN = f"select id, claims from {JOB} where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s"
+
+# Run by atomic where another transaction has locked the row of the job that it settles. Raw: the fence.
+WAIT = f"select id from {JOB} where id = %(id)s and locked_by = %(worker)s for update"
 
 # Run by children, for the jobs of a dead process that did not stop at their timeouts. Raw: the hot
 # path's columns.

@@ -20,7 +20,7 @@ from collections import deque
 
 from psycopg.errors import ReadOnlySqlTransaction
 
-from django_pgjobs import conf
+from django_pgjobs import charges, conf
 from django_pgjobs.children import NOTICE, STOPPED, Child
 from django_pgjobs.keeper import AGAIN, Keeper
 from django_pgjobs.leases import Lease
@@ -50,6 +50,7 @@ class Supervisor:
         self._keeper = Keeper(options.database)
         self._children: list[Child] = []  # changed by the main thread alone
         self._dead: deque[Child] = deque()  # whose death is not recorded yet
+        self._uncharged: list[Child] = []  # whose transactions the server has not ended yet
         self._inbox: Mailbox[None] = Mailbox()  # wakes run()
         self._duties: Mailbox[None] = Mailbox()  # wakes the thread of the duties
         self._memory_kills = MemoryKills()
@@ -226,8 +227,8 @@ class Supervisor:
 
     def _do_duties(self) -> None:
         pause = AGAIN
-        while not (self._over and not self._dead):
-            self._duties.take(pause)
+        while not self._over or self._dead or self._uncharged:
+            self._duties.take(charges.AGAIN if self._uncharged else pause)
             done = self._keeper.attempt(self._record_deaths) and self._attempt_to_register()
             pause = self._renew() if self._registered else AGAIN
             pause = pause if done else min(pause, AGAIN)
@@ -269,6 +270,11 @@ class Supervisor:
             child.record_death(execute)
             self._keeper.reap_now()
             self._dead.popleft()
+            self._uncharged.append(child)
+        for child in self._uncharged:
+            if child.charge(execute):
+                self._keeper.reap_now()
+        self._uncharged = [child for child in self._uncharged if child.charges]
 
     def _renew(self) -> float:
         """Keep the leases; return the seconds until the next time."""

@@ -13,12 +13,12 @@ from django.db import connections, router, transaction
 from django.test import TestCase
 from psycopg.pq import TransactionStatus
 
-from django_pgjobs import execution, outcomes, registry
+from django_pgjobs import atomic, conf, execution, outcomes, registry
 from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer
 from django_pgjobs.leases import Lease
 from django_pgjobs.models import Job
-from django_pgjobs.outcomes import Outcome
+from django_pgjobs.outcomes import Outcome, Settled
 from django_pgjobs.sessions import execute_on_django
 
 
@@ -34,32 +34,40 @@ def drain() -> int:
     claimer = Claimer(alias, lease.worker)
     attempts = 0
     while claims := claimer.claim(execute, 1):
-        outcome = _run(claims[0], lease.name, alias)
-        outcomes.settle(execute, lease.worker, [outcome])
+        outcome = _run(claims[0], lease, alias)
+        if not isinstance(outcome, Settled):
+            outcomes.settle(execute, lease.worker, [outcome])
         attempts += 1
     lease.end(execute, "drained")
     return attempts
 
 
-def _run(claim: Claim, worker: str, alias: str) -> Outcome:
+def _run(claim: Claim, lease: Lease, alias: str) -> Outcome | Settled:
     """Run one job; keep the test's transaction usable where the job's SQL broke it."""
     connection = connections[alias]
     if not connection.in_atomic_block:
-        return _call(claim, worker)
+        return _call(claim, lease, alias)
     savepoint = transaction.atomic(using=alias)
     # As TestCase does with its own: a handler's atomic(durable=True) may stand inside this one.
     savepoint._from_testcase = True  # type: ignore[attr-defined]  # noqa: SLF001
     # What a handler asks for on_commit() happens after its own commit, which a worker would see.
     with TestCase.captureOnCommitCallbacks(using=alias, execute=True), savepoint:
-        outcome = _call(claim, worker)
+        outcome = _call(claim, lease, alias)
         status = connection.connection.info.transaction_status
         if connection.needs_rollback or status == TransactionStatus.INERROR:
             transaction.set_rollback(True, using=alias)  # to the savepoint, not the whole test
     return outcome
 
 
-def _call(claim: Claim, worker: str) -> Outcome:
+def _call(claim: Claim, lease: Lease, alias: str) -> Outcome | Settled:
     job_type = registry.find(claim.kind)
+    if (job_type is not None and job_type.atomic) or _is_claimed_by_transaction(claim, alias):
+        return atomic.run(claim, lease, alias)
     if job_type is not None and job_type.is_async:
-        return async_to_sync(execution.arun)(claim, worker)
-    return execution.run(claim, worker)
+        return async_to_sync(execution.arun)(claim, lease.name)
+    return execution.run(claim, lease.name)
+
+
+def _is_claimed_by_transaction(claim: Claim, alias: str) -> bool:
+    queues = conf.get().transaction_queues
+    return bool(queues) and Job.objects.using(alias).filter(pk=claim.id, queue__in=queues).exists()

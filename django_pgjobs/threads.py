@@ -13,20 +13,24 @@ from queue import Empty, SimpleQueue
 
 from django.db import connections
 
-from django_pgjobs import execution, leftovers
+from django_pgjobs import atomic, execution, leftovers
 from django_pgjobs.attempts import Held, Inbox, Runner
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch, interrupt_thread, withdraw_from_thread
+from django_pgjobs.execution import Attempt
 from django_pgjobs.leases import Lease
-from django_pgjobs.outcomes import Outcome
+from django_pgjobs.outcomes import Outcome, Settled
 
 
 class Threads(Runner):
     """A fixed number of threads, with one queue before them."""
 
-    def __init__(self, lease: Lease, capacity: int, inbox: Inbox, watch: Watch) -> None:
-        """Start the threads."""
+    def __init__(
+        self, lease: Lease, capacity: int, inbox: Inbox, watch: Watch, database: str
+    ) -> None:
+        """Start the threads; `database` is the alias of the jobs."""
         super().__init__(lease, capacity, inbox, watch)
+        self._database = database
         self._ready: SimpleQueue[Held | None] = SimpleQueue()
         self._running: dict[int, tuple[Held, Deadline]] = {}  # by thread
         self._threads = [
@@ -80,13 +84,15 @@ class Threads(Runner):
         leftovers.guard_thread()
         while (held := self._ready.get()) is not None:
             began = time.perf_counter()
-            outcome: Outcome | None = None
+            outcome: Outcome | Settled | None = None
             if self._may_start():
                 deadline = self._begin(held)
                 self._running[thread] = (held, deadline)
                 if deadline.seconds is not None:
                     self._say_what_stops(deadline, held, thread)
-                outcome = self._execute(held.claim, deadline)
+                whole = held.job_type is not None and held.job_type.atomic
+                attempt = self._run_atomic if whole else execution.run
+                outcome = self._execute(held.claim, deadline, attempt)
             self._running.pop(thread, None)
             self._end(held, outcome, began)
 
@@ -97,9 +103,12 @@ class Threads(Runner):
             partial(self._mark_stuck, held),
         )
 
-    def _execute(self, claim: Claim, deadline: Deadline) -> Outcome:
+    def _execute(self, claim: Claim, deadline: Deadline, attempt: Attempt) -> Outcome | Settled:
         try:
-            return execution.run_in_thread(claim, self._lease.name, deadline)
+            return execution.run_in_thread(claim, self._lease.name, deadline, attempt)
         # Cleaning up after a job can fail too, with its connection for one. The thread must live.
         except BaseException as error:  # noqa: BLE001
             return execution.failed(claim, error, self._lease.name)
+
+    def _run_atomic(self, claim: Claim, _worker: str, deadline: Deadline) -> Outcome | Settled:
+        return atomic.run(claim, self._lease, self._database, lambda: deadline)

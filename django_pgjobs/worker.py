@@ -18,14 +18,16 @@ from collections.abc import Callable, Sequence
 from django.db import connections
 
 from django_pgjobs import claims, conf, execution, forks, outcomes, resources
-from django_pgjobs.attempts import Held, Inbox, News
-from django_pgjobs.claims import Claim
+from django_pgjobs.attempts import Held, Inbox, News, Turn
+from django_pgjobs.charges import Losses
+from django_pgjobs.claims import Claim, Token
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
-from django_pgjobs.outcomes import Failed, Outcome
+from django_pgjobs.outcomes import Done, Outcome, Settled
 from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Session, reason
+from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
@@ -63,6 +65,8 @@ class Worker:
         self._dead = False
         self._refused = False
         self._next_check = 0.0
+        self._losses = Losses(lease, self._held, self._note_decided)
+        self._transactions: Transactions | None = None
 
     def stop(self) -> None:
         """Begin to stop: no new claims. Called again, do not wait for running jobs. For signals."""
@@ -89,9 +93,8 @@ class Worker:
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
         forks.guard()
         self._persist(self._compile)
-        self._handlers = Handlers(
-            self._lease, options.threads, options.async_concurrency, self._inbox
-        )
+        self._handlers = Handlers(self._lease, options, self._inbox)
+        self._transactions = self._handlers.transactions
         logger.info("Worker %s started.", self._lease.name)
         listener = self._listen() if options.notify and not options.drain else None
         try:
@@ -127,7 +130,7 @@ class Worker:
                     logger.critical("Worker %s stops: it is refused for good.", self._lease.name)
                     self._refused = True
                     self.stop()
-                if time.monotonic() >= self._stop_by or (self.stopping and not self._held):
+                if time.monotonic() >= self._stop_by or (self.stopping and not self._busy):
                     return
                 self._collect(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
@@ -136,9 +139,9 @@ class Worker:
         """Compile the claim, on a connection that is needed for this only."""
         self._lease.board.answer()
         options = self._options
-        self._claimer = claims.Claimer(
-            options.database, self._lease.worker, options.queues, options.exclude
-        )
+        served = options.by_lease or claims.Served(queues=())
+        self._claimer = claims.Claimer(options.database, self._lease.worker, *served)
+        self._claimer.exhausted = options.by_lease is None  # no queue: nothing to look for
         connections[options.database].close()
         return False
 
@@ -146,22 +149,24 @@ class Worker:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
         self._give_back()
+        self._unsettled += self._losses.retake(self._session.execute)
         self._settle_and_claim()
+        drained = self._handlers.look(self._options, ending=self.stopping or self._leaving)
         stuck = len(self._handlers.stuck)
         if stuck and not self._leaving:
             logger.warning("A handler does not stop: worker %s is replaced.", self._lease.name)
             self._leave()
             return True
-        if len(self._held) <= stuck and (self.stopping or self._leaving):
+        if self._busy <= stuck and (self.stopping or self._leaving):
             return False
-        if not self._held and self._options.drain and self._claimer.exhausted:
+        if not self._busy and self._options.drain and self._claimer.exhausted and drained:
             return False
         if time.monotonic() >= self._stop_by:
             return False
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
         if self._room > 0 and not self._claimer.exhausted:
             pause = min(pause, self._claimer.seconds_to_full)
-        if self._unsettled:
+        if self._unsettled or self._losses or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
         self._collect(pause)
         return True
@@ -170,19 +175,28 @@ class Worker:
         """Wait so long for the first news, then take all there is."""
         seconds = max(0.0, min(seconds, self._stop_by - time.monotonic()))
         for news in self._inbox.take(seconds):
-            if isinstance(news, BaseException):
-                raise RunnerFailed("A thread that runs handlers has failed.") from news
-            if news is not None:
+            if isinstance(news, News):
                 self._note(news)
+            elif news is None:
+                self._handlers.look_soon()
+            elif isinstance(news, BaseException):
+                raise RunnerFailed("A thread that runs handlers has failed.") from news
+            else:
+                self._note_turn(news)
 
     def _note(self, news: News) -> None:
         self._handlers.note(news)
-        if news.outcome is None:
+        outcome = news.outcome
+        if isinstance(outcome, Done):
+            self._unsettled.append(outcome)
+        elif outcome is None:
             self._unstarted.append(news.held)
-            return
-        self._unsettled.append(news.outcome)
-        if isinstance(news.outcome, Failed) and news.outcome.interrupts and not self.stopping:
-            self.stop()
+        elif isinstance(outcome, Settled):
+            self._forget([outcome], ())
+        else:
+            self._unsettled.append(outcome)
+            if outcome.interrupts and not self.stopping:
+                self.stop()
 
     def _settle_and_claim(self) -> None:
         """Settle what has ended and claim what can start, the bulk of both in one round trip."""
@@ -271,20 +285,25 @@ class Worker:
         most = self._lease.board.free
         if self._options.max_jobs is not None:
             remaining = self._options.max_jobs - self._settled - len(self._held)
+            if self._transactions:
+                self._transactions.allowed = remaining
+                remaining -= self._transactions.jobs
             if remaining <= 0:
                 self._leaving = True
                 if not self._options.drain:  # which is over then
                     self._lease.board.leave()
             most = min(most, remaining)
-        return most
+        return most if self._options.by_lease else 0
 
-    def _forget(self, ended: Sequence[Outcome], locked: Sequence[Outcome]) -> None:
+    def _forget(self, ended: Sequence[Outcome | Settled], locked: Sequence[Outcome]) -> None:
         """Let go of what is settled; what was locked is tried again in the next round."""
         kept = set(map(id, locked))
         settled = {id(outcome): outcome for outcome in ended if id(outcome) not in kept}
         for outcome in settled.values():
             self._drop(outcome.claim.id)
         self._settled += len(settled)
+        if settled and self._transactions:
+            self._transactions.doubt()  # what ended may have enqueued something
         self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
@@ -299,11 +318,8 @@ class Worker:
         stuck = self._handlers.stuck  # until their process has ended nobody else may start them
         running = [held for held in self._handlers.running if held not in stuck]
         error = ShutdownTimeout("The worker had to stop while the handler was running.")
-        for held in running:
-            outcome = execution.failed(held.claim, error, self._lease.name, delay=0.0)
-            self._unsettled.append(outcome)
         try:
-            self._settle(self._unsettled)
+            self._give_up(running, lambda _: error, delay=0.0)
             self._unstarted += self._handlers.take_back()
             self._release()
         except DATABASE_ERRORS as unreachable:
@@ -313,9 +329,46 @@ class Worker:
     def settle_stuck(self) -> None:
         """Record the attempts that did not stop at their timeout: for a process that ends now."""
         self._collect(0)
-        for held in self._handlers.stuck:
-            seconds = held.job_type.timeout if held.job_type else None
-            self._unsettled.append(
-                execution.failed(held.claim, JobTimeout.after(seconds), self._lease.name)
-            )
+        self._give_up(self._handlers.stuck, _timeout)
+
+    def _give_up(
+        self,
+        running: Sequence[Held],
+        error: Callable[[Held], PgJobsError],
+        delay: float | None = None,
+    ) -> None:
+        """Settle running attempts as failed; those in transactions lose them first."""
+        cut = self._transactions.cut(running) if self._transactions else []
+        for held in running:
+            failed = execution.failed(held.claim, error(held), self._lease.name, delay=delay)
+            if held in cut:
+                self._losses.add(held, failed)
+            else:
+                self._unsettled.append(failed)
+        self._unsettled += self._losses.retake_last(self._session.execute)
         self._settle(self._unsettled)
+
+    @property
+    def _busy(self) -> int:
+        """How many jobs are here, or may be in a moment."""
+        return len(self._held) + (self._transactions.busy if self._transactions else 0)
+
+    def _note_decided(self, token: Token) -> None:
+        if self._transactions:
+            self._transactions.resume(token)
+
+    def _note_turn(self, turn: Turn) -> None:
+        if turn.held is None or self._transactions is None:
+            return
+        self._transactions.hear()
+        self._claimer.exhausted = self._options.by_lease is None  # it may have enqueued something
+        if turn.settled:
+            self._settled += 1
+        elif turn.failed is not None:
+            self._losses.add(turn.held, turn.failed)
+        if turn.failed is not None and turn.failed.interrupts and not self.stopping:
+            self.stop()
+
+
+def _timeout(held: Held) -> JobTimeout:
+    return JobTimeout.after(held.job_type.timeout if held.job_type else None)

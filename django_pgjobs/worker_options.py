@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_pgjobs import attempts
+from django_pgjobs import attempts, conf
+from django_pgjobs.claims import Served
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +24,35 @@ class WorkerOptions:
     drain: bool = False
     max_jobs: int | None = None
     max_rss: int | None = None  # bytes
+    claim: str | None = (
+        None  # how, "lease" or "transaction"; None: as the settings of each queue say
+    )
 
     @property
     def most_held(self) -> int:
         """How many claims a worker with these options holds at most."""
-        return self.threads + self.async_concurrency + 2 * attempts.MOST_AHEAD
+        # Twice for those that claim by transaction: what they lost is held once more, to be counted.
+        return 3 * self.threads + self.async_concurrency + 2 * attempts.MOST_AHEAD
+
+    @property
+    def by_lease(self) -> Served | None:
+        """The queues that are claimed by lease, None for none."""
+        if self.claim == "transaction":
+            return None
+        apart = set() if self.claim == "lease" else conf.get().transaction_queues
+        if self.queues is None:
+            return Served(None, [*self.exclude, *sorted(apart)])
+        queues = [queue for queue in self.queues if queue not in apart]
+        return Served(queues) if queues else None
+
+    @property
+    def by_transaction(self) -> Served | None:
+        """The queues that are claimed by transaction, None for none."""
+        if self.claim == "transaction":
+            return Served(self.queues, self.exclude)
+        apart = set() if self.claim == "lease" else conf.get().transaction_queues
+        queues = [queue for queue in sorted(apart) if self.serves(queue)]
+        return Served(queues) if queues else None
 
     def serves(self, queue: str) -> bool:
         """Whether a worker with these options takes jobs of `queue`."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.apps import AppConfig
 
-from tests import connection_faults, statement_faults, supervisor_faults
+from tests import atomic_faults, connection_faults, statement_faults, supervisor_faults
 
 VARIABLE = "PGJOBS_TEST_FAULT"
 
@@ -196,6 +196,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     statement_faults.FAULTS
     | connection_faults.FAULTS
     | supervisor_faults.FAULTS
+    | atomic_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -59,12 +59,33 @@ def hold_in_transaction(key: str) -> None:
 
 
 @job
-def write_row(name: str, *, fail: bool = False) -> None:
-    """Write a row, by the ORM."""
+def sleep_in_sql(key: str) -> None:
+    """Wait for a query that takes a minute."""
+    ledger.note("start", key)
+    _query("select 1 from pg_sleep(60)")
+    ledger.note("end", key)
+
+
+@job
+def write_row(name: str, *, fail: bool = False, seconds: float = 0) -> None:
+    """Write a row, by the ORM, and go on for a while."""
     ledger.note("start", name)
     Group.objects.create(name=name)
+    if seconds:
+        time.sleep(seconds)
     if fail:
         raise ValueError(name)
+    ledger.note("end", name)
+
+
+@job(atomic=True)
+def write_atomically(name: str, *, wait: bool = False) -> None:
+    """Write a row of this process's own, in one transaction with the settle; wait before if asked."""
+    ledger.note("start", name)
+    if wait:
+        gate = Path(os.environ["PGJOBS_TEST_FOLDER"]) / f"gate-{name}"
+        eventually(gate.exists, within=60)
+    Group.objects.create(name=f"{name}-{os.getpid()}")
     ledger.note("end", name)
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_pgjobs import conf
+from django_pgjobs.worker_options import WorkerOptions
 
 SECONDS = ["LEASE", "HEARTBEAT", "POLL", "SHUTDOWN_TIMEOUT"]
 KEEPS = ["KEEP_DONE", "KEEP_FAILED", "KEEP_CANCELLED"]
@@ -20,6 +21,8 @@ REFUSED = [
     (COUNTS, [0, -1, None, 1.0, "5", True, 10**400, timedelta(1)]),
     (["NOTIFY"], [None, 0, 1, "yes"]),
     (["LISTEN_DATABASE"], [True, 0, ["default"]]),
+    (["QUEUES"], [None, "mail", ["mail"], {"": {}}, {1: {}}, {"mail": "lease"}]),
+    (["QUEUES"], [{"mail": {"claim": value}} for value in (None, "", "leases", True, [])]),
 ]
 ALLOWED = [
     (["LEASE"], [60, 60.5, timedelta(minutes=5)]),
@@ -28,6 +31,7 @@ ALLOWED = [
     (COUNTS, [1, 32_767]),
     (["NOTIFY"], [True, False]),
     (["LISTEN_DATABASE"], [None, "default", "other"]),
+    (["QUEUES"], [{}, {"mail": {}}, {"a": {"claim": "lease"}, "b": {"claim": "transaction"}}]),
 ]
 
 
@@ -133,3 +137,36 @@ def test_a_changed_setting_is_seen(settings):
 
     settings.PGJOBS = {}
     assert conf.get().max_attempts == 5
+
+
+def test_an_unknown_option_of_a_queue_is_refused_with_the_nearest_one():
+    [problem] = conf.problems({"QUEUES": {"mail": {"clam": "transaction"}}})
+
+    assert problem.id == "pgjobs.E002"
+    assert problem.message == "PGJOBS['QUEUES']['mail'] has an unknown key, 'clam'."
+    assert problem.hint == "Did you mean 'claim'?"
+
+
+@pytest.mark.parametrize(
+    ("options", "by_lease", "by_transaction"),
+    [
+        ({}, (None, ["b", "c"]), (["b", "c"], ())),
+        ({"queues": ["a", "b"]}, (["a"], ()), (["b"], ())),
+        ({"queues": ["b"]}, None, (["b"], ())),
+        ({"queues": ["a"]}, (["a"], ()), None),
+        ({"exclude": ["b", "c"]}, (None, ["b", "c", "b", "c"]), None),
+        ({"exclude": ["b"]}, (None, ["b", "b", "c"]), (["c"], ())),
+        ({"claim": "lease"}, (None, []), None),
+        ({"claim": "transaction", "exclude": ["a"]}, None, (None, ["a"])),
+        ({"claim": "transaction", "queues": ["a"]}, None, (["a"], ())),
+    ],
+    ids=str,
+)
+def test_each_queue_is_served_in_one_mode(settings, options, by_lease, by_transaction):
+    queue = {"claim": "transaction"}
+    settings.PGJOBS = {"QUEUES": {"a": {}, "b": queue, "c": queue}}
+
+    chosen = WorkerOptions(database="default", **options)
+
+    assert chosen.by_lease == by_lease
+    assert chosen.by_transaction == by_transaction

@@ -91,6 +91,12 @@ class Command(BaseCommand):
             help="wait for running jobs at a stop (default: PGJOBS['SHUTDOWN_TIMEOUT'])",
         )
         parser.add_argument(
+            "--claim",
+            choices=["lease", "transaction"],
+            help="how every job is claimed: by a lease, or in the transaction that it runs in "
+            "(default: as PGJOBS['QUEUES'] says of its queue, else by lease)",
+        )
+        parser.add_argument(
             "--database",
             metavar="ALIAS",
             help="the database of the jobs, if no router says it",
@@ -117,6 +123,7 @@ class Command(BaseCommand):
             drain=options["drain"],
             max_jobs=options["max_jobs"],
             max_rss=options["max_rss"] and options["max_rss"] << 20,
+            claim=options["claim"],
         )
         try:
             status = self._run(chosen, options)

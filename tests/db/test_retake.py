@@ -1,0 +1,73 @@
+"""Claims that were lost with their transaction are made again: exactly these, once, without waiting."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from django.db import transaction
+
+from django_pgjobs import charges, claims
+from django_pgjobs.charges import Charges
+from django_pgjobs.models import Job
+from tests.db.rows import changed, execute, make, row
+from tests.db.sessions import in_thread
+
+MOST = 2**31 - 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("before", "number"), [(0, 1), (6, 7), (MOST, 1)])
+def test_the_claim_gets_the_number_that_it_had(before, number):
+    job = make(claims=before, attempts=2)
+    untouched = row(make(claims=before))
+
+    assert claims.retake(execute, 7, [(job.id, number)]) == ([(job.id, number)], [])
+
+    job.refresh_from_db()
+    assert (job.status, job.locked_by, job.claims, job.attempts) == ("running", 7, number, 3)
+    assert not changed(untouched, row(Job(pk=untouched["id"])))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("status", ["pending", "running", "done", "failed", "cancelled"])
+@pytest.mark.parametrize("number", [1, 3])
+def test_what_has_gone_on_is_left_alone(status, number):
+    job = make(status, claims=1)
+    before = row(job)
+
+    assert claims.retake(execute, 7, [(job.id, number)]) == ([], [])
+    assert row(job) == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_locked_row_is_not_waited_for_and_given_up_after_a_while(monkeypatch, caplog):
+    job = make()
+    lost = Charges[str](7)
+    lost.add((job.id, 1), "it")
+
+    def try_twice():
+        assert lost.retake(execute) == ([], [])
+        monkeypatch.setattr(charges, "PATIENCE", 0.0)
+        return lost.retake(execute)
+
+    with transaction.atomic():
+        Job.objects.select_for_update().get()
+        with in_thread(try_twice) as result:
+            assert result() == ([], [])
+        lost._until[job.id, 1] = 0.0
+        with in_thread(lambda: lost.retake(execute)) as result, caplog.at_level(logging.WARNING):
+            assert result() == ([], ["it"])
+    assert not lost
+    assert f"An attempt of job {job.id} cannot be counted: its row stays locked." in caplog.text
+
+
+@pytest.mark.django_db
+def test_each_is_given_back_once():
+    jobs = [make(), make("done")]
+    lost = Charges[str](7)
+    for job in jobs:
+        lost.add((job.id, 1), job.status)
+
+    assert lost.retake(execute) == (["pending"], ["done"])
+    assert lost.retake(execute) == ([], [])
