@@ -29,7 +29,7 @@ _LANE = f"'q' || n % {QUEUES}, n / {QUEUES} % {PRIORITIES}"
 
 def title(options: Namespace) -> str:
     """Say what is measured."""
-    large = f"{options.large:,} future and as many finished jobs, {DUE:,} due"
+    large = f"{options.large:,} future and as many finished jobs, {2 * DUE:,} due"
     return f"claims of {LIMIT}, {large}, {options.claims} times"
 
 
