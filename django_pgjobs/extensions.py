@@ -103,7 +103,12 @@ def unequal(value: object, name: str) -> RefusedError:
 def _refuse_ambiguous(value: Any) -> None:
     if isinstance(value, Decimal) and not value.is_finite():
         raise RefusedError("a finite number", shown(value), "Pass None, or text that says it.")
-    if not isinstance(value, datetime | time) or value.utcoffset() is not None:
+    if not isinstance(value, datetime | time):
+        return
+    if (offset := value.utcoffset()) is not None:
+        if offset.microseconds:  # Python itself does not always read such an offset back
+            advice = "Convert it to UTC."
+            raise RefusedError("at an offset of whole seconds", shown(value), advice)
         return
     if value.tzinfo is not None:
         advice = "Its zone gives no offset from UTC: pass the zone's name beside it."

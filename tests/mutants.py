@@ -31,6 +31,11 @@ FAILED = 1  # pytest's status where tests ran and some failed
 _ASYNC, _FENCING = "acceptance/test_async_handlers.py::", "concurrency/test_fencing.py::"
 _CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py::"
 _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
+_ATOMIC = "db/test_atomic.py::"
+_FAILOVER = (
+    "acceptance/test_failover.py::"
+    "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
+)
 _INTERLEAVINGS = (
     "concurrency/test_interleavings.py::test_two_writers_leave_what_one_after_the_other_leaves"
 )
@@ -104,6 +109,34 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "the-loop-ends": (f"{_ASYNC}test_what_a_handler_raises_is_its_job_s_alone",),
     "threads-end-unnoticed": (
         "acceptance/test_fault_points.py::test_a_process_that_fails_here_breaks_no_promise[start]",
+    ),
+    # transactions
+    "atomic-is-ignored": (f"{_ATOMIC}test_the_writes_and_done_are_one_transaction",),
+    "lost-leases-commit": (f"{_ATOMIC}test_a_lost_lease_takes_the_writes_back",),
+    "failures-keep-writes": (
+        f"{_ATOMIC}test_an_error_takes_the_writes_back_and_is_left_for_the_pump",
+    ),
+    "broken-transactions-pass": (
+        f"{_ATOMIC}test_a_transaction_that_the_handler_broke_is_a_failure_and_leaves_nothing",
+    ),
+    "lost-claims-count-nothing": (
+        "acceptance/test_claim_by_transaction.py::test_a_lost_connection_is_a_failed_attempt",
+    ),
+    "retake-of-any-claim": (
+        "db/test_transactions.py::test_a_commit_whose_answer_is_lost_is_done_and_counts_once",
+    ),
+    "callbacks-undo": (
+        f"{_ATOMIC}test_a_callback_that_fails_after_the_commit_is_logged_and_changes_nothing",
+    ),
+    # connections
+    "listen-through-poolers": ("db/test_poolers.py::test_lent_sessions_are_known",),
+    "keeper-stays-where-it-is-refused": (_FAILOVER,),
+    "handlers-stay-where-they-are-refused": (_FAILOVER,),
+    "forks-share-connections": (
+        "acceptance/test_tls_and_forks.py::test_workers_and_what_their_handlers_fork_share_no_stream",
+    ),
+    "silence-is-borne": (
+        "acceptance/test_silent_backends.py::test_a_heartbeat_without_an_answer_is_sent_again_before_the_lease_is_over",
     ),
     # leases and supervisors
     "any-lease-is-safe": (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import psycopg
 import pytest
 
 from django_pgjobs.sessions import Session
-from tests import faults
 
 
 @pytest.fixture
@@ -25,9 +22,3 @@ def session(transactional_db):
     session = Session("default")
     yield session
     session.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def planted_fault() -> None:
-    if name := os.environ.get(faults.VARIABLE):
-        faults.plant(name)
