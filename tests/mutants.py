@@ -122,14 +122,14 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "lost-claims-count-nothing": (
         "acceptance/test_claim_by_transaction.py::test_a_lost_connection_is_a_failed_attempt",
     ),
-    "retake-of-any-claim": (
-        "db/test_transactions.py::test_a_commit_whose_answer_is_lost_is_done_and_counts_once",
-    ),
+    "retake-of-any-claim": ("db/test_retake.py",),
     "callbacks-undo": (
         f"{_ATOMIC}test_a_callback_that_fails_after_the_commit_is_logged_and_changes_nothing",
     ),
     # connections
-    "listen-through-poolers": ("db/test_poolers.py::test_lent_sessions_are_known",),
+    "listen-through-poolers": (
+        "acceptance/test_poolers.py::test_wake_ups_left_on_are_told_once_and_leave_nothing",
+    ),
     "keeper-stays-where-it-is-refused": (_FAILOVER,),
     "handlers-stay-where-they-are-refused": (_FAILOVER,),
     "forks-share-connections": (

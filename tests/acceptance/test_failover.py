@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -47,9 +48,9 @@ def processes(primary: EmbeddedPostgres, tmp_path: Path) -> Iterator[Processes]:
         yield processes
 
 
-def ask(server: EmbeddedPostgres, sql: str) -> list[tuple]:
+def ask(server: EmbeddedPostgres, sql: str, params: Sequence[Any] | None = None) -> list[tuple]:
     with psycopg.connect(server.url, autocommit=True) as session:
-        cursor = session.execute(sql)
+        cursor = session.execute(sql, params)
         return cursor.fetchall() if cursor.description else []
 
 
@@ -148,9 +149,9 @@ def test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable(
         enqueue(standby, "record", 50, "after")
         eventually(lambda: len(done(standby)) > 70, within=20)
         assert time.monotonic() - promoted < 10
-        beat = "select max(heartbeat_at) from django_pgjobs_worker where died_at is null"
-        last = ask(standby, beat)
-        eventually(lambda: ask(standby, beat) > last)
+        beat = "select heartbeat_at from django_pgjobs_worker where pid = %s"
+        last = ask(standby, beat, [child])
+        eventually(lambda: ask(standby, beat, [child]) > last)
         enqueue(standby, "write_row", 20, "after")
         eventually(lambda: all_final(standby), within=20)
         assert len(done(standby)) == 140
