@@ -145,6 +145,10 @@ class Job(models.Model):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        permissions = (
+            ("retry_job", "Can retry jobs and run them now"),
+            ("cancel_job", "Can cancel jobs"),
+        )
         indexes = (
             models.Index(
                 F("queue"),
@@ -160,6 +164,12 @@ class Job(models.Model):
                 "finished_at",
                 name="pgjobs_job_finished",
                 condition=Q(finished_at__isnull=False),
+            ),
+            models.Index(
+                "subject_type",
+                "subject_id",
+                name="pgjobs_job_subject",
+                condition=Q(subject_id__isnull=False),
             ),
         )
         constraints = (

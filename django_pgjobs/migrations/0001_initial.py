@@ -167,6 +167,10 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
+                "permissions": (
+                    ("retry_job", "Can retry jobs and run them now"),
+                    ("cancel_job", "Can cancel jobs"),
+                ),
                 "indexes": [
                     models.Index(
                         models.F("queue"),
@@ -186,6 +190,12 @@ class Migration(migrations.Migration):
                         models.F("finished_at"),
                         condition=models.Q(("finished_at__isnull", False)),
                         name="pgjobs_job_finished",
+                    ),
+                    models.Index(
+                        models.F("subject_type"),
+                        models.F("subject_id"),
+                        condition=models.Q(("subject_id__isnull", False)),
+                        name="pgjobs_job_subject",
                     ),
                 ],
                 "constraints": [
