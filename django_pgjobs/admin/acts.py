@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.db.models import Model
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -49,14 +50,7 @@ class Act:
         """Do it, record it, and return how many rows it changed."""
         changed = self.do(jobs)
         if changed:
-            LogEntry.objects.create(
-                user_id=request.user.pk,
-                content_type=ContentType.objects.get_for_model(Job),
-                object_id=one and one.pk,
-                object_repr=str(one) if one else _jobs(changed),
-                action_flag=self.flag,
-                change_message=_told(self, request),
-            )
+            record(request, Job, one or _jobs(changed), _told(self, request), self.flag)
         return changed
 
     def tell(self, changed: int, asked: int | None) -> str:
@@ -73,6 +67,25 @@ class Act:
             "count": left
         }
         return f"{text} {skipped}: {why}."
+
+
+def record(
+    request: HttpRequest,
+    model: type[Model],
+    what: Model | str,
+    message: str,
+    flag: int = CHANGE,
+) -> None:
+    """Leave a LogEntry: the user did this to one row, or to what is described."""
+    pk = what.pk if isinstance(what, Model) else None
+    LogEntry.objects.create(
+        user_id=cast("int", request.user.pk),
+        content_type=ContentType.objects.get_for_model(model),
+        object_id=None if pk is None else str(pk),
+        object_repr=str(what)[:200],
+        action_flag=flag,
+        change_message=message,
+    )
 
 
 def _jobs(count: int) -> str:

@@ -89,7 +89,9 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-def _json(value: object) -> str:
+def _json(value: object) -> str | None:
+    if value is None:
+        return None
     text = json.dumps(masked(value), ensure_ascii=False, indent=2)
     return render_to_string("admin/django_pgjobs/job/text.html", {"text": text})
 
@@ -107,35 +109,37 @@ def attempts(job: Job) -> str:
 
 
 @admin.display(description=_("worker"), empty_value="–")
-def worker(job: Job) -> str:
+def worker(job: Job) -> str | None:
     """The worker that runs it now."""
-    return _worker(job.locked_by)
+    return _worker(job.locked_by) or None
 
 
 @admin.display(description=_("subject"), empty_value="–")
-def subject(job: Job) -> str:
+def subject(job: Job) -> str | None:
     """The instance that the job is about."""
-    return f"{job.subject_type}:{job.subject_id}" if job.subject_id else ""
+    return f"{job.subject_type}:{job.subject_id}" if job.subject_id else None
 
 
-@admin.display(description=_("payload"))
-def payload(job: Job) -> str:
+@admin.display(description=_("payload"), empty_value="–")
+def payload(job: Job) -> str | None:
     """The arguments."""
     return _json(job.payload)
 
 
-@admin.display(description=_("result"))
-def result(job: Job) -> str:
+@admin.display(description=_("result"), empty_value="–")
+def result(job: Job) -> str | None:
     """What the handler returned."""
     return _json(job.result)
 
 
 @admin.display(description=_("errors"), empty_value="–")
-def errors(job: Job) -> str:
+def errors(job: Job) -> str | None:
     """Every attempt's error, the latest first and open."""
     known = [error for error in reversed(job.errors) if isinstance(error, dict)]
     return (
-        render_to_string("admin/django_pgjobs/job/errors.html", {"errors": known}) if known else ""
+        render_to_string("admin/django_pgjobs/job/errors.html", {"errors": known})
+        if known
+        else None
     )
 
 

@@ -102,6 +102,7 @@ class JobAdmin(_JobAdmin):
     search_fields = ("id",)
     search_help_text = _("An id, a kind, or a subject such as shop.order:7")
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # each would count all of the table
     sortable_by = ()
     paginator = BoundedPaginator
     readonly_fields: ClassVar[Any] = details.FIELDS

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.db.models.functions import Now
@@ -19,6 +17,7 @@ from django.urls import path, reverse
 from django.utils.translation import gettext
 
 from django_pgjobs import registry, statements
+from django_pgjobs.admin.acts import record
 from django_pgjobs.admin.windows import WINDOW
 from django_pgjobs.models import Queue
 from django_pgjobs.options import QUEUE_BYTES
@@ -130,12 +129,5 @@ class QueueAdmin(_QueueAdmin):
                 paused_at=None, paused_by=""
             )
         if changed:
-            LogEntry.objects.create(
-                user_id=request.user.pk,
-                content_type=ContentType.objects.get_for_model(Queue),
-                object_id=name,
-                object_repr=name,
-                action_flag=CHANGE,
-                change_message="Paused" if pause else "Resumed",
-            )
+            record(request, Queue, queues.get(pk=name), "Paused" if pause else "Resumed")
         return bool(changed)
