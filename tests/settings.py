@@ -20,6 +20,7 @@ INSTALLED_APPS = [
     "tests.app",
 ]
 MIDDLEWARE = [
+    "tests.policy.strict",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

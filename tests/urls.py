@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+
+def icon(_request: HttpRequest) -> HttpResponse:
+    """Answer what every browser asks for."""
+    return HttpResponse(status=204)
+
+
+urlpatterns = [path("admin/", admin.site.urls), path("favicon.ico", icon)]

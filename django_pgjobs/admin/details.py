@@ -23,6 +23,7 @@ from django_pgjobs import conf
 from django_pgjobs.models import Job, Worker
 
 MASK = "••••••"
+NONE = "–"
 
 
 class Event(NamedTuple):
@@ -89,9 +90,9 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-def _json(value: object) -> str | None:
+def _json(value: object) -> str:
     if value is None:
-        return None
+        return NONE
     text = json.dumps(masked(value), ensure_ascii=False, indent=2)
     return render_to_string("admin/django_pgjobs/job/text.html", {"text": text})
 
@@ -108,39 +109,45 @@ def attempts(job: Job) -> str:
     return f"{job.attempts} / {job.max_attempts}"
 
 
-@admin.display(description=_("worker"), empty_value="–")
-def worker(job: Job) -> str | None:
+@admin.display(description=_("worker"))
+def worker(job: Job) -> str:
     """The worker that runs it now."""
-    return _worker(job.locked_by) or None
+    return _worker(job.locked_by) or NONE
 
 
-@admin.display(description=_("subject"), empty_value="–")
-def subject(job: Job) -> str | None:
+@admin.display(description=_("subject"))
+def subject(job: Job) -> str:
     """The instance that the job is about."""
-    return f"{job.subject_type}:{job.subject_id}" if job.subject_id else None
+    return f"{job.subject_type}:{job.subject_id}" if job.subject_id else NONE
 
 
-@admin.display(description=_("payload"), empty_value="–")
-def payload(job: Job) -> str | None:
+@admin.display(description=_("payload"))
+def payload(job: Job) -> str:
     """The arguments."""
     return _json(job.payload)
 
 
-@admin.display(description=_("result"), empty_value="–")
-def result(job: Job) -> str | None:
+@admin.display(description=_("result"))
+def result(job: Job) -> str:
     """What the handler returned."""
     return _json(job.result)
 
 
-@admin.display(description=_("errors"), empty_value="–")
-def errors(job: Job) -> str | None:
+@admin.display(description=_("errors"))
+def errors(job: Job) -> str:
     """Every attempt's error, the latest first and open."""
-    known = [error for error in reversed(job.errors) if isinstance(error, dict)]
-    return (
-        render_to_string("admin/django_pgjobs/job/errors.html", {"errors": known})
-        if known
-        else None
-    )
+    known = [
+        # Plain SQL may have put anything there.
+        {
+            key: error.get(key) or ""
+            for key in ("attempt", "error", "message", "traceback", "worker", "at")
+        }
+        for error in reversed(job.errors)
+        if isinstance(error, dict)
+    ]
+    if not known:
+        return NONE
+    return render_to_string("admin/django_pgjobs/job/errors.html", {"errors": known})
 
 
 @admin.display(description=_("timeline"))

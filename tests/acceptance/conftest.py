@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests import audit, faults
-from tests.processes import Processes
 
 
 @pytest.fixture(scope="session", autouse=True)
 def planted_fault() -> None:
     if name := os.environ.get(faults.VARIABLE):
         faults.plant(name)
-
-
-@pytest.fixture
-def processes(process_environment: dict[str, str], tmp_path: Path) -> Iterator[Processes]:
-    """Real processes on the test database, which end with the test."""
-    with Processes(process_environment, tmp_path) as started:
-        yield started
 
 
 @pytest.fixture
