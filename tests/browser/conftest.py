@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import connection
+
+from tests.waiting import eventually
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+PASSWORD = "of everybody"  # noqa: S105 -- in a test
 QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
@@ -56,7 +60,17 @@ def page(request, chromium, live_server) -> Iterator[sync_api.Page]:
         name = "".join(c if c.isalnum() else "-" for c in request.node.name)
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
     context.close()
+    eventually(_is_alone)  # the last requests have ended, and the database can be dropped
     assert not complaints
+
+
+def _is_alone() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select count(*) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        return cursor.fetchone() == (0,)
 
 
 @pytest.fixture
@@ -67,14 +81,14 @@ def log_in(page):
         name = "viewer" if permissions else "root"
         user = User.objects.create_user(
             name,
-            password="secret",
+            password=PASSWORD,
             is_staff=True,
             is_superuser=not permissions,
         )
         user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
         page.goto("/admin/")
         page.get_by_label("Username").fill(name)
-        page.get_by_label("Password").fill("secret")
+        page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
 
     return enter
