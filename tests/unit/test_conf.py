@@ -20,6 +20,7 @@ REFUSED = [
     (COUNTS, [0, -1, None, 1.0, "5", True, 10**400, timedelta(1)]),
     (["NOTIFY"], [None, 0, 1, "yes"]),
     (["LISTEN_DATABASE"], [True, 0, ["default"]]),
+    (["SECRET_KEYS"], [None, 1, b"x", "(", "[a"]),
 ]
 ALLOWED = [
     (["LEASE"], [60, 60.5, timedelta(minutes=5)]),
@@ -28,6 +29,7 @@ ALLOWED = [
     (COUNTS, [1, 32_767]),
     (["NOTIFY"], [True, False]),
     (["LISTEN_DATABASE"], [None, "default", "other"]),
+    (["SECRET_KEYS"], ["", "x", "(?i)secret"]),
 ]
 
 
