@@ -16,6 +16,7 @@ from django_pgjobs.lifecycle import MOVES, NOW
 JOB = "django_pgjobs_job"
 WORKER = "django_pgjobs_worker"
 QUEUE = "django_pgjobs_queue"
+FIGURE = "django_pgjobs_figure"
 
 NEAR = 200  # jobs of a lane among which a claim looks for certain kinds
 MOST_ERRORS = 25  # entries kept in `errors`, the latest ones
@@ -479,4 +480,20 @@ select known.name, coalesce(due, 0), coalesce(later, 0), coalesce(active.jobs, 0
     coalesce(broken.jobs, 0), oldest, q.paused_at, coalesce(q.paused_by, '')
 from known left join waiting using (name) left join active using (name) left join broken using (name)
 left join {QUEUE} q on q.name = known.name order by known.name
+"""
+
+# Run by figures.Figures. Raw: an upsert that adds. In order, so that two workers cannot wait for each
+# other. Index: the primary key.
+ADD_FIGURES = f"""
+insert into {FIGURE} as f (minute, queue, kind, done, failed, wait, run)
+select date_trunc('minute', {NOW}), * from unnest(%(queues)s::text[], %(kinds)s::text[],
+    %(done)s::bigint[], %(failed)s::bigint[], %(waits)s::float8[], %(runs)s::float8[]) added(queue, kind)
+order by queue, kind
+on conflict (minute, queue, kind) do update set done = f.done + excluded.done,
+    failed = f.failed + excluded.failed, wait = f.wait + excluded.wait, run = f.run + excluded.run
+"""
+
+# Run by reaper. Raw: the database's clock, in a statement like the others. Index: the primary key.
+PRUNE_FIGURES = f"""
+delete from {FIGURE} where minute < {NOW} - make_interval(secs => %(keep)s)
 """

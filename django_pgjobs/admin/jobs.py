@@ -12,7 +12,8 @@ from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import router
-from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
@@ -23,6 +24,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import ACTS, Act
 from django_pgjobs.admin.filters import CHOICES, FILTERS
+from django_pgjobs.admin.overview import curves, overview
 from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, Choice
 from django_pgjobs.models import Job, JobQuerySet
 
@@ -207,7 +209,20 @@ class JobAdmin(_JobAdmin):
             self.admin_site.admin_view(self.act_on_one),
             name="django_pgjobs_job_act",
         )
-        return [act, *super().get_urls()]
+        figures = path(
+            "figures/",
+            self.admin_site.admin_view(self.figures),
+            name="django_pgjobs_job_figures",
+        )
+        return [figures, act, *super().get_urls()]
+
+    def figures(self, request: HttpRequest) -> HttpResponse:
+        """Answer what the overview shows, for the page that refreshes itself."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {"now": overview(), "window": WINDOW}
+        cards = render_to_string("admin/django_pgjobs/cards.html", context, request)
+        return JsonResponse({**curves(), "cards": cards})
 
     def act_on_one(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one act on one job, and go back to it."""
