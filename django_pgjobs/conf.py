@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -34,6 +35,9 @@ class Settings:
     keep_failed: float | None = 30 * 86_400.0
     keep_cancelled: float | None = 30 * 86_400.0
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    secret_keys: str = (
+        r"(?i)pass(word|wd|phrase)|secret|token|(api|private)_?key|credential|authorization|cookie"  # noqa: S105 -- names of secrets
+    )
 
     @property
     def transaction_queues(self) -> frozenset[str]:
@@ -174,10 +178,9 @@ def _expected(key: str, value: Any) -> str:
     if key in _COUNTS:
         fits = type(value) is int and 1 <= value <= _COUNTS[key]
         return "" if fits else f"a whole number from 1 to {_COUNTS[key]}"
-    if key == "NOTIFY":
-        return "" if isinstance(value, bool) else "True or False"
-    if key == "LISTEN_DATABASE":
-        return "" if value is None or isinstance(value, str) else "an alias in DATABASES, or None"
+    if key in _KINDS:
+        is_fit, expected = _KINDS[key]
+        return "" if is_fit(value) else expected
     keeps = key.startswith("KEEP_")
     if keeps and value is None:
         return ""
@@ -188,6 +191,23 @@ def _expected(key: str, value: Any) -> str:
         return ""
     least = "0 or more" if keeps else "more than 0"
     return f"a number of seconds ({least}) or a timedelta" + (", or None for ever" * keeps)
+
+
+def _is_pattern(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(re.compile(value))
+    except re.error:
+        return False
+
+
+_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "NOTIFY": (lambda value: isinstance(value, bool), "True or False"),
+    "LISTEN_DATABASE": (
+        lambda value: value is None or isinstance(value, str),
+        "an alias in DATABASES, or None",
+    ),
+    "SECRET_KEYS": (_is_pattern, "a regular expression, as text"),
+}
 
 
 def _forget(*, setting: str, **_kwargs: object) -> None:

@@ -143,6 +143,15 @@ def cancel(jobs: models.QuerySet[Job]) -> int:
     )
 
 
+def delete(jobs: models.QuerySet[Job]) -> int:
+    """Delete those of `jobs` that are not running; return how many. Locked rows are skipped."""
+    alias = alias_of(jobs)
+    table = jobs.model._base_manager.using(alias)  # noqa: SLF001 -- without a project's own filters
+    idle = table.filter(_among(jobs)).exclude(status=Status.RUNNING)
+    with transaction.atomic(using=alias, savepoint=False):
+        return table.filter(_among(idle.select_for_update(skip_locked=True))).delete()[0]
+
+
 def alias_of(jobs: models.QuerySet[Job]) -> str:
     """Return the database that a move of `jobs` writes to."""
     chosen: str | None = getattr(jobs, "_db", None)  # by using(); no public spelling tells it apart

@@ -145,6 +145,10 @@ class Job(models.Model):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        permissions = (
+            ("retry_job", "Can retry jobs and run them now"),
+            ("cancel_job", "Can cancel jobs"),
+        )
         indexes = (
             models.Index(
                 F("queue"),
@@ -160,6 +164,12 @@ class Job(models.Model):
                 "finished_at",
                 name="pgjobs_job_finished",
                 condition=Q(finished_at__isnull=False),
+            ),
+            models.Index(
+                "subject_type",
+                "subject_id",
+                name="pgjobs_job_subject",
+                condition=Q(subject_id__isnull=False),
             ),
         )
         constraints = (
@@ -266,3 +276,29 @@ class Queue(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Figure(models.Model):
+    """What workers have added up of one minute, queue and kind: pages read this, not the jobs."""
+
+    pk = models.CompositePrimaryKey("minute", "queue", "kind")
+    minute = models.DateTimeField(_("minute"))
+    queue = models.CharField(_("queue"), max_length=63)
+    kind = models.CharField(_("kind"), max_length=200)
+    done = models.BigIntegerField(_("attempts that were done"), db_default=0)
+    failed = models.BigIntegerField(_("attempts that failed"), db_default=0)
+    wait = models.FloatField(
+        _("seconds of waiting"),
+        db_default=0,
+        help_text=_("From the time that a job was due until it was claimed, of all attempts."),
+    )
+    run = models.FloatField(
+        _("seconds of running"), db_default=0, help_text=_("In the handler, of all attempts.")
+    )
+
+    class Meta:
+        verbose_name = _("figure")
+        verbose_name_plural = _("figures")
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.queue}, {self.minute:%Y-%m-%d %H:%M}"

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 BATCH = 1_000  # rows of one statement: some 20 ms, far below any statement_timeout
 _WORKERS_KEPT = 7 * 86_400.0  # seconds that the row of a dead worker stays to be looked at
+_FIGURES_KEPT = 3 * 86_400.0  # seconds that the sums of a minute stay
 
 
 class Counts(NamedTuple):
@@ -84,6 +85,7 @@ def _prune(execute: Execute) -> int:
     for status, keep in _kept().items():
         pruned += len(execute(statements.PRUNE[status], {"keep": keep, "limit": BATCH}))
     execute(statements.PRUNE_WORKERS, {"keep": _WORKERS_KEPT})
+    execute(statements.PRUNE_FIGURES, {"keep": _FIGURES_KEPT})
     if pruned:
         logger.info("Pruned %s finished jobs.", pruned)
     return pruned

@@ -16,6 +16,7 @@ from django_pgjobs.lifecycle import MOVES, NOW
 JOB = "django_pgjobs_job"
 WORKER = "django_pgjobs_worker"
 QUEUE = "django_pgjobs_queue"
+FIGURE = "django_pgjobs_figure"
 
 NEAR = 200  # jobs of a lane among which a claim looks for certain kinds
 MOST_ERRORS = 25  # entries kept in `errors`, the latest ones
@@ -449,4 +450,75 @@ delete from {WORKER} where id = any(array(
     select w.id from {WORKER} w where died_at < {NOW} - make_interval(secs => %(keep)s)
     and not exists (select from {JOB} j where j.status = 'running' and j.locked_by = w.id)
     for update of w skip locked))
+"""
+
+
+# --------------------------------------------------------------------------------- look at queues
+
+# Run by admin.queues. Raw: lanes are found by jumping from one to the next, and each count ends at
+# `most`. Indexes: pgjobs_job_claim for what waits, pgjobs_job_running and pgjobs_job_finished.
+QUEUES = f"""
+with recursive queues(name) as (
+    (select queue from {JOB} where status = 'pending' order by queue limit 1)
+  union all
+    select (select queue from {JOB} where status = 'pending' and queue > queues.name
+            order by queue limit 1)
+    from queues where queues.name is not null
+),
+lane(queue, priority, run_at) as (
+    select first.* from queues cross join lateral (
+        select queue, priority, run_at from {JOB}
+        where status = 'pending' and queue = queues.name {_HEAD}) first
+  union all
+    select next.* from lane cross join lateral (
+        select queue, priority, run_at from {JOB}
+        where status = 'pending' and queue = lane.queue and priority < lane.priority {_HEAD}) next
+),
+waiting as (
+    select lane.queue as name, least(sum(due.jobs), %(most)s) as due,
+        least(sum(later.jobs), %(most)s) as later,
+        min(lane.run_at) filter (where lane.run_at <= {NOW}) as oldest
+    from lane
+    cross join lateral (select count(*) as jobs from (
+        select from {JOB} where status = 'pending' and queue = lane.queue
+            and priority = lane.priority and run_at <= {NOW} limit %(most)s) job) due
+    cross join lateral (select count(*) as jobs from (
+        select from {JOB} where status = 'pending' and queue = lane.queue
+            and priority = lane.priority and run_at > {NOW} limit %(most)s) job) later
+    group by lane.queue
+),
+active as (
+    select queue as name, count(*) as jobs from {JOB} where status = 'running' group by queue
+),
+broken as (
+    select queue as name, count(*) as jobs from (
+        select queue from {JOB}
+        where status = 'failed' and finished_at > {NOW} - interval '1 hour' limit %(most)s) job
+    group by queue
+),
+known as (
+    select name from waiting union select name from active union select name from broken
+    union select name from {QUEUE} where paused_at is not null
+    union select unnest(%(declared)s::text[])
+)
+select known.name, coalesce(due, 0), coalesce(later, 0), coalesce(active.jobs, 0),
+    coalesce(broken.jobs, 0), oldest, q.paused_at, coalesce(q.paused_by, '')
+from known left join waiting using (name) left join active using (name) left join broken using (name)
+left join {QUEUE} q on q.name = known.name order by known.name
+"""
+
+# Run by figures.Figures. Raw: an upsert that adds. In order, so that two workers cannot wait for each
+# other. Index: the primary key.
+ADD_FIGURES = f"""
+insert into {FIGURE} as f (minute, queue, kind, done, failed, wait, run)
+select date_trunc('minute', {NOW}), * from unnest(%(queues)s::text[], %(kinds)s::text[],
+    %(done)s::bigint[], %(failed)s::bigint[], %(waits)s::float8[], %(runs)s::float8[]) added(queue, kind)
+order by queue, kind
+on conflict (minute, queue, kind) do update set done = f.done + excluded.done,
+    failed = f.failed + excluded.failed, wait = f.wait + excluded.wait, run = f.run + excluded.run
+"""
+
+# Run by reaper. Raw: the database's clock, in a statement like the others. Index: the primary key.
+PRUNE_FIGURES = f"""
+delete from {FIGURE} where minute < {NOW} - make_interval(secs => %(keep)s)
 """

@@ -34,11 +34,14 @@ class Browser:
         """Get a page."""
         return self._request(urljoin(self._site, path))
 
-    def submit(self, page: Page, **fields: str) -> Page:
-        """Fill in the form of a page and send it, with the token that Django hid in it."""
+    def submit(self, page: Page, to: str = "", **fields: str) -> Page:
+        """Fill in the form of a page and send it, with the token that Django hid in it.
+
+        `to` is where the form is sent, by default the page itself.
+        """
         if token := HIDDEN_TOKEN.search(page.text):
             fields["csrfmiddlewaretoken"] = token.group(1)
-        return self._request(page.address, urlencode(fields).encode())
+        return self._request(urljoin(page.address, to), urlencode(fields).encode())
 
     def _request(self, address: str, form: bytes | None = None) -> Page:
         try:

@@ -17,7 +17,7 @@ from example_project.browser import Browser
 from example_project.postgres import EmbeddedPostgresError
 from example_project.processes import DemoError, exit_on_signals
 from example_project.rows import JobRow, Rows
-from example_project.stage import Stage, set_up
+from example_project.stage import STAFF, Stage, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +58,7 @@ class Play:
             self.a_rollback_gives_nothing(),
             self.a_failed_job_is_tried_again(),
             self.a_hopeless_job_is_given_up(),
+            self.staff_retry_it_in_the_admin(),
             self.a_killed_workers_job_is_finished_by_another(),
             self.bob_got_nothing_to_the_end(),
         ]
@@ -148,10 +149,37 @@ class Play:
             },
         )
 
+    def staff_retry_it_in_the_admin(self) -> Finding:
+        """Log in, find the failed job, and press the button of its page."""
+        scene(
+            "5. Staff retry it in the admin",
+            "The partner is back. Somebody of the staff logs in, looks for failed jobs, opens this one",
+            "and presses Retry: it gets two more attempts.",
+        )
+        (self.processes.folder / "loyalty").touch()
+        staff = Browser(self.stage.site)
+        staff.submit(staff.open("admin/login/"), username=STAFF, password=self.stage.password)
+        listed = staff.open("admin/django_pgjobs/job/?status=failed&kind=add_loyalty_points")
+        link = re.search(r"/admin/django_pgjobs/job/\d+/change/", listed.text)
+        if not link:
+            raise DemoError(f"The list must show the failed job, got status {listed.status}.")
+        page = staff.open(link.group())
+        answer = staff.submit(page, to="../act/retry/")
+        job = self._finished("add_loyalty_points", "done")
+        return Finding(
+            "... retried in the admin, it succeeds",
+            job,
+            {
+                "its page shows both errors": page.text.count("programme has ended") > 1,
+                "the admin says that one job is retried": "Retry: 1 job." in answer.text,
+                "it is done after three attempts in all": (job.status, job.attempts) == ("done", 3),
+            },
+        )
+
     def a_killed_workers_job_is_finished_by_another(self) -> Finding:
         """Kill a worker that would need ten minutes for an invoice in the middle of it."""
         scene(
-            "5. A killed worker's job is finished by another",
+            "6. A killed worker's job is finished by another",
             "Invoices are slow, and nobody has served their queue so far. A worker starts one:",
         )
         serve = ("runjobs", "--queues", "documents")
@@ -191,10 +219,12 @@ class Play:
             },
         )
 
-    def _finished(self, kind: str) -> JobRow:
-        return self.processes.wait_for(
-            f"the job {kind} is finished", lambda: self.rows.finished(kind)
-        )
+    def _finished(self, kind: str, status: str = "") -> JobRow:
+        def finished() -> JobRow | None:
+            job = self.rows.finished(kind)
+            return job if job and job.status.startswith(status) else None
+
+        return self.processes.wait_for(f"the job {kind} is {status or 'finished'}", finished)
 
     def _is_running(self, kind: str) -> bool:
         return self.rows.job(kind).status == "running"

@@ -107,9 +107,9 @@ class Processes:
             self._tell_leash("started", popen.pid)
         return process
 
-    def run(self, name: str, *command: str) -> None:
+    def run(self, name: str, *command: str, **environment: str) -> None:
         """Run `manage.py COMMAND` to its end; raise `DemoError` unless it succeeds in time."""
-        process = self.start(name, *command)
+        process = self.start(name, *command, **environment)
         try:
             status = process.popen.wait(PATIENCE)
         except subprocess.TimeoutExpired:

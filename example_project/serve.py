@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from example_project.postgres import EmbeddedPostgresError
 from example_project.processes import POLL, DemoError, exit_on_signals
-from example_project.stage import set_up
+from example_project.stage import STAFF, set_up
 
 if TYPE_CHECKING:
     from example_project.processes import Process, Processes
@@ -33,6 +33,7 @@ def main() -> int:
             print("  a worker       manage.py runjobs\n")
             print(f"Open {stage.site} and order something.")
             print(f"Receipts and invoices are written to {stage.processes.folder}.")
+            print(f"Look at its jobs: {stage.site}admin/, user {STAFF}, password {stage.password}")
             print("Ctrl-C ends it and deletes everything. What the worker says:\n", flush=True)
             follow(worker, stage.processes)
     except KeyboardInterrupt:

@@ -24,16 +24,36 @@ ROOT_URLCONF = "example_project.urls"
 STATIC_URL = "static/"
 
 INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_pgjobs",
     "example_project.shop",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
 ]
-TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
 
 DATABASES = {
     "default": database_from_url(os.environ.get("DATABASE_URL", "postgresql://127.0.0.1/shop"))
@@ -55,6 +75,7 @@ else:
 DEFAULT_FROM_EMAIL = "shop@example.com"
 
 SHOP_INVOICES = FOLDER / "invoices"
+SHOP_LOYALTY = FOLDER / "loyalty"  # while there is such a file, the partner answers
 SHOP_INVOICE_SECONDS = float(os.environ.get("SHOP_INVOICE_SECONDS", "3"))
 
 LOGGING = {

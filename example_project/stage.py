@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETTINGS = "example_project.settings"
+STAFF = "staff"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Stage:
     processes: Processes
     web: Process
     site: str
+    password: str  # of `STAFF`, in the admin
 
 
 @contextmanager
@@ -47,10 +49,17 @@ def set_up(**environment: str) -> Iterator[Stage]:
         with Processes({**os.environ, "PYTHONUNBUFFERED": "1", **own, **environment}) as processes:
             print("  its tables     manage.py migrate", flush=True)
             processes.run("migrate", "migrate", "--verbosity=1")
+            password = secrets.token_urlsafe(9)
+            name = "createsuperuser"
+            processes.run(
+                name,
+                *(name, "--noinput", "--username", STAFF, "--email", "staff@example.com"),
+                DJANGO_SUPERUSER_PASSWORD=password,
+            )
             web = processes.start("web server", "runserver", "--noreload", "127.0.0.1:0")
             site = processes.wait_for("the web server is ready", lambda: _address(web))
             print(f"  a web server   manage.py runserver: {site}", flush=True)
-            yield Stage(database_url, processes, web, site)
+            yield Stage(database_url, processes, web, site, password)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -10,6 +12,7 @@ from django.db import connection
 
 from django_pgjobs import registry
 from tests import faults
+from tests.processes import Processes
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,3 +44,10 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, registry.JobType]:
     """The table of kinds, for a test that declares some: they are forgotten at its end."""
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
     return registry._kinds
+
+
+@pytest.fixture
+def processes(process_environment: dict[str, str], tmp_path: Path) -> Iterator[Processes]:
+    """Real processes on the test database, which end with the test."""
+    with Processes(process_environment, tmp_path) as started:
+        yield started

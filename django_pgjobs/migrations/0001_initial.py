@@ -35,6 +35,51 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Figure",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "minute",
+                        "queue",
+                        "kind",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("minute", models.DateTimeField(verbose_name="minute")),
+                ("queue", models.CharField(max_length=63, verbose_name="queue")),
+                ("kind", models.CharField(max_length=200, verbose_name="kind")),
+                (
+                    "done",
+                    models.BigIntegerField(db_default=0, verbose_name="attempts that were done"),
+                ),
+                (
+                    "failed",
+                    models.BigIntegerField(db_default=0, verbose_name="attempts that failed"),
+                ),
+                (
+                    "wait",
+                    models.FloatField(
+                        db_default=0,
+                        help_text="From the time that a job was due until it was claimed, of all attempts.",
+                        verbose_name="seconds of waiting",
+                    ),
+                ),
+                (
+                    "run",
+                    models.FloatField(
+                        db_default=0,
+                        help_text="In the handler, of all attempts.",
+                        verbose_name="seconds of running",
+                    ),
+                ),
+            ],
+            options={"verbose_name": "figure", "verbose_name_plural": "figures"},
+        ),
+        migrations.CreateModel(
             name="Job",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
@@ -167,6 +212,10 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
+                "permissions": (
+                    ("retry_job", "Can retry jobs and run them now"),
+                    ("cancel_job", "Can cancel jobs"),
+                ),
                 "indexes": [
                     models.Index(
                         models.F("queue"),
@@ -186,6 +235,12 @@ class Migration(migrations.Migration):
                         models.F("finished_at"),
                         condition=models.Q(("finished_at__isnull", False)),
                         name="pgjobs_job_finished",
+                    ),
+                    models.Index(
+                        models.F("subject_type"),
+                        models.F("subject_id"),
+                        condition=models.Q(("subject_id__isnull", False)),
+                        name="pgjobs_job_subject",
                     ),
                 ],
                 "constraints": [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from django.conf import settings
 from django.db.models import F
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def book_courier(order: Order) -> str:
     return f"PARCEL-{order.pk:04}"
 
 
-def add_loyalty_points(email: str) -> NoReturn:
-    """Fail: this partner went out of business."""
+def add_loyalty_points(email: str) -> None:
+    """Fail: the programme has ended, unless somebody has opened it again meanwhile."""
+    if settings.SHOP_LOYALTY.exists():
+        return
     message = f"410, no points for {email}: the loyalty programme has ended"
     raise ServiceUnavailable(message)

@@ -23,6 +23,7 @@ TABLE = [
     r"- +- +- +a rollback gives neither order nor job +yes",
     r"book_courier +done +3 +a job fails twice, then succeeds +yes",
     r"add_loyalty_points +failed +2 +a job is given up, with its error +yes",
+    r"add_loyalty_points +done +3 +\.\.\. retried in the admin, it succeeds +yes",
     r"make_invoice +done +2 +a killed worker's job, finished by another +yes",
 ]
 PLANT_THE_LIES = """

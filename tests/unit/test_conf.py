@@ -23,6 +23,7 @@ REFUSED = [
     (["LISTEN_DATABASE"], [True, 0, ["default"]]),
     (["QUEUES"], [None, "mail", ["mail"], {"": {}}, {1: {}}, {"mail": "lease"}]),
     (["QUEUES"], [{"mail": {"claim": value}} for value in (None, "", "leases", True, [])]),
+    (["SECRET_KEYS"], [None, 1, b"x", "(", "[a"]),
 ]
 ALLOWED = [
     (["LEASE"], [60, 60.5, timedelta(minutes=5)]),
@@ -32,6 +33,7 @@ ALLOWED = [
     (["NOTIFY"], [True, False]),
     (["LISTEN_DATABASE"], [None, "default", "other"]),
     (["QUEUES"], [{}, {"mail": {}}, {"a": {"claim": "lease"}, "b": {"claim": "transaction"}}]),
+    (["SECRET_KEYS"], ["", "x", "(?i)secret"]),
 ]
 
 

@@ -1,0 +1,14 @@
+"""The pages of Django's admin: jobs, the workers that run them, and queues."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from django_pgjobs.admin.jobs import JobAdmin
+from django_pgjobs.admin.queues import QueueAdmin
+from django_pgjobs.admin.workers import WorkerAdmin
+from django_pgjobs.models import Job, Queue, Worker
+
+admin.site.register(Job, JobAdmin)
+admin.site.register(Queue, QueueAdmin)
+admin.site.register(Worker, WorkerAdmin)

@@ -1,0 +1,178 @@
+"""What the page of one job shows, made readable: values, errors, and what happened when.
+
+Invariant: everything stored is escaped, and values under keys that look secret are masked.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from django.contrib import admin
+from django.template.loader import render_to_string
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgjobs import conf
+from django_pgjobs.models import Job, Worker
+
+MASK = "••••••"
+NONE = "–"
+
+
+class Event(NamedTuple):
+    """One line of the timeline."""
+
+    at: datetime.datetime | None
+    what: str
+    detail: str = ""
+
+
+def badge(job: Job) -> str:
+    """The status as a word in a colour, with a sign for those who see none."""
+    return format_html(
+        '<span class="pgjobs-status pgjobs-{}">{}</span>', job.status, job.get_status_display()
+    )
+
+
+def masked(value: object) -> object:
+    """Return JSON data with the values under secret-looking keys replaced."""
+    pattern = _pattern(conf.get().secret_keys)
+    if isinstance(value, dict):
+        return {
+            key: MASK if pattern.search(str(key)) else masked(each) for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [masked(each) for each in value]
+    return value
+
+
+def timeline(job: Job) -> list[Event]:
+    """Return what is known to have happened, the earliest first."""
+    events = [Event(job.created_at, gettext("Enqueued"))]
+    events += _failures(job)
+    if job.locked_at:
+        events.append(Event(job.locked_at, gettext("Claimed"), _worker(job.locked_by)))
+    elif job.attempted_at and job.finished_at:
+        events.append(Event(job.attempted_at, gettext("Last attempt began")))
+    if job.cancel_requested_at:
+        events.append(Event(job.cancel_requested_at, gettext("Cancel requested")))
+    if job.finished_at:
+        events.append(Event(job.finished_at, str(job.get_status_display()).capitalize()))
+    known = sorted((e for e in events if e.at is not None), key=lambda e: e.at)  # type: ignore[arg-type,return-value]
+    if job.status == Job.Status.PENDING:
+        due = gettext("Due (attempt %(number)d)") % {"number": job.attempts + 1}
+        known.append(Event(job.run_at, due))
+    return known
+
+
+def _failures(job: Job) -> Iterator[Event]:
+    for error in job.errors:
+        if isinstance(error, dict):
+            what = gettext("Attempt %(number)s failed") % {"number": error.get("attempt", "?")}
+            at = error.get("at")
+            moment = parse_datetime(at) if isinstance(at, str) else None
+            yield Event(moment, what, str(error.get("worker", "")))
+
+
+def _worker(pk: int | None) -> str:
+    return str(Worker.objects.filter(pk=pk).first() or f"#{pk}") if pk else ""
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)
+
+
+def _json(value: object) -> str:
+    if value is None:
+        return NONE
+    text = json.dumps(masked(value), ensure_ascii=False, indent=2)
+    return render_to_string("admin/django_pgjobs/job/text.html", {"text": text})
+
+
+@admin.display(description=_("status"))
+def status(job: Job) -> str:
+    """The status as a badge."""
+    return badge(job)
+
+
+@admin.display(description=_("attempts"))
+def attempts(job: Job) -> str:
+    """How many of how many."""
+    return f"{job.attempts} / {job.max_attempts}"
+
+
+@admin.display(description=_("worker"))
+def worker(job: Job) -> str:
+    """The worker that runs it now."""
+    return _worker(job.locked_by) or NONE
+
+
+@admin.display(description=_("subject"))
+def subject(job: Job) -> str:
+    """The instance that the job is about."""
+    return f"{job.subject_type}:{job.subject_id}" if job.subject_id else NONE
+
+
+@admin.display(description=_("payload"))
+def payload(job: Job) -> str:
+    """The arguments."""
+    return _json(job.payload)
+
+
+@admin.display(description=_("result"))
+def result(job: Job) -> str:
+    """What the handler returned."""
+    return _json(job.result)
+
+
+@admin.display(description=_("errors"))
+def errors(job: Job) -> str:
+    """Every attempt's error, the latest first and open."""
+    known = [
+        # Plain SQL may have put anything there.
+        {
+            key: error.get(key) or ""
+            for key in ("attempt", "error", "message", "traceback", "worker", "at")
+        }
+        for error in reversed(job.errors)
+        if isinstance(error, dict)
+    ]
+    if not known:
+        return NONE
+    return render_to_string("admin/django_pgjobs/job/errors.html", {"errors": known})
+
+
+@admin.display(description=_("timeline"))
+def history(job: Job) -> str:
+    """What happened when."""
+    return render_to_string("admin/django_pgjobs/job/timeline.html", {"events": timeline(job)})
+
+
+FIELDS = (
+    "kind", status, "queue", "priority", "run_at", attempts, worker, subject, "created_at",
+    "attempted_at", "finished_at", "unique_key", "concurrency_key", payload, result, errors, history,
+)  # fmt: skip
+FIELDSETS = (
+    (None, {"fields": ("kind", (status, attempts), ("queue", "priority"), subject)}),
+    (_("Payload"), {"fields": (payload, result)}),
+    (_("Errors"), {"fields": (errors,)}),
+    (_("What happened"), {"fields": (history, worker)}),
+    (
+        _("Times and keys"),
+        {
+            "fields": (
+                ("created_at", "run_at"),
+                ("attempted_at", "finished_at"),
+                ("unique_key", "concurrency_key"),
+            )
+        },
+    ),
+)

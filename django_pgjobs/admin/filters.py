@@ -1,0 +1,92 @@
+"""The filters beside the list of jobs. They only show what can be chosen: `windows` applies it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+
+from django_pgjobs import registry
+from django_pgjobs.lifecycle import Status
+from django_pgjobs.models import DEFAULT_QUEUE, Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.contrib.admin import ModelAdmin
+    from django.http import HttpRequest
+
+    from django_pgjobs.models import JobQuerySet
+
+
+class _Shown(admin.SimpleListFilter):
+    """A filter that leaves the rows to the list."""
+
+    def queryset(self, request: HttpRequest, queryset: JobQuerySet) -> None:  # type: ignore[override]
+        """Apply nothing."""
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[Any]:
+        """Offer what is known, and what was chosen by hand."""
+        names = set(self.known())
+        if chosen := request.GET.get(self.parameter_name or ""):
+            names.add(chosen)
+        return [(name, name) for name in sorted(names)]
+
+    def known(self) -> Iterable[str]:
+        """Return the names to choose from."""
+        return ()
+
+
+class StatusFilter(_Shown):
+    """By status, each on its index."""
+
+    title = _("status")
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[Any]:
+        """Offer every status."""
+        return [choice for choice in Status.choices if choice[0] != Status.BLOCKED]
+
+
+class QueueFilter(_Shown):
+    """By queue: those that handlers name, and those that somebody has paused."""
+
+    title = _("queue")
+    parameter_name = "queue"
+
+    def known(self) -> Iterable[str]:
+        """Return the queues that the code and the table of queues name."""
+        declared = {job_type.options.queue for job_type in registry.kinds().values()}
+        return declared | {DEFAULT_QUEUE} | set(Queue.objects.values_list("name", flat=True)[:200])
+
+
+class KindFilter(_Shown):
+    """By kind: those that have a handler."""
+
+    title = _("kind")
+    parameter_name = "kind"
+
+    def known(self) -> Iterable[str]:
+        """Return every declared kind."""
+        return registry.kinds()
+
+
+class FinishedFilter(_Shown):
+    """By the time since the end."""
+
+    title = _("finished")
+    parameter_name = "finished"
+    _choices: ClassVar = [
+        ("hour", _("in the last hour")),
+        ("day", _("in the last 24 hours")),
+        ("week", _("in the last 7 days")),
+    ]
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[Any]:
+        """Offer some periods."""
+        return self._choices
+
+
+FILTERS = (StatusFilter, QueueFilter, KindFilter, FinishedFilter)
+CHOICES = tuple(str(each.parameter_name) for each in FILTERS)

@@ -1,0 +1,258 @@
+"""The list of jobs and the page of one: all that is known of it, and the acts that its status allows.
+
+Invariant: nothing can be edited; a job changes by its acts alone, which take POST and a permission.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.html import format_html
+from django.utils.timesince import timesince
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgjobs.admin import details
+from django_pgjobs.admin.acts import ACTS, Act
+from django_pgjobs.admin.filters import CHOICES, FILTERS
+from django_pgjobs.admin.overview import curves, overview
+from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, Choice
+from django_pgjobs.models import Job, JobQuerySet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import URLPattern
+
+    _JobAdmin = admin.ModelAdmin[Job]
+else:
+    _JobAdmin = admin.ModelAdmin  # not generic when it runs, in every version
+
+_LARGE = ("payload", "result", "errors", "meta")  # never read for a list
+_SHORT = 80  # characters of an error in the list
+_LARGEST_ID = 2**63 - 1
+# The part of `has_…_permission()` that stands for each permission.
+_PERMISSIONS = {"retry_job": "retry", "cancel_job": "cancel", "delete_job": "remove"}
+
+
+class JobList(ChangeList):
+    """The jobs that were chosen, in the order of an index."""
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> JobQuerySet:
+        """Return what the list shows or, for an act on all that match, every such job."""
+        found: Any = super().get_queryset(request, exclude_parameters).defer(*_LARGE)
+        choice = Choice({name: request.GET.get(name) for name in CHOICES})
+        # What was searched an index has found already; an act on all that match may take its time.
+        if self.query or request.POST.get("select_across") == "1":
+            return choice.all(found).order_by(*choice.order)
+        self.is_windowed = choice.is_windowed
+        return choice.listed(found)
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Count, but not far."""
+        super().get_results(request)
+        self.beyond_window = self.result_count > WINDOW
+        self.window = WINDOW
+
+
+def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], HttpResponse | None]:
+    """Return the act as an action of the list."""
+
+    @admin.action(permissions=[_PERMISSIONS[act.permission]], description=act.description)
+    def on_selection(
+        job_admin: JobAdmin, request: HttpRequest, jobs: JobQuerySet
+    ) -> HttpResponse | None:
+        across = request.POST.get("select_across") == "1"
+        selected = request.POST.getlist("_selected_action")
+        if act.name == "delete" and "confirmed" not in request.POST:
+            context = {
+                **job_admin.admin_site.each_context(request),
+                "title": gettext("Delete jobs?"),
+                "opts": job_admin.opts,
+                "selected": selected,
+                "across": across,
+            }
+            return TemplateResponse(request, "admin/django_pgjobs/job/delete_jobs.html", context)
+        changed = act.on(jobs, request)
+        level = messages.SUCCESS if changed else messages.WARNING
+        job_admin.message_user(request, act.tell(changed, None if across else len(selected)), level)
+        return None
+
+    on_selection.__name__ = act.name
+    return on_selection
+
+
+class JobAdmin(_JobAdmin):
+    """Jobs, to look at and to act on."""
+
+    list_display = ("job", "state", "queue", "priority", "run_at", "tries", "age", "error")
+    list_display_links = ("job",)
+    list_filter = FILTERS
+    list_per_page = 50
+    list_max_show_all = 200
+    actions: Any = tuple(map(_on_selection, ACTS.values()))
+    search_fields = ("id",)
+    search_help_text = _("An id, a kind, or a subject such as shop.order:7")
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # each would count all of the table
+    sortable_by = ()
+    paginator = BoundedPaginator
+    readonly_fields: ClassVar[Any] = details.FIELDS
+    fieldsets: ClassVar[Any] = details.FIELDSETS
+    change_form_template = "admin/django_pgjobs/job/change_form.html"
+    change_list_template = "admin/django_pgjobs/job/change_list.html"
+
+    class Media:
+        css = {"all": ("django_pgjobs/admin.css",)}  # noqa: RUF012 -- as Django documents it
+        js = ("django_pgjobs/admin.js",)
+
+    # -------------------------------------------------------------------------------- permissions
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Jobs are made by code."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Job | None = None) -> bool:
+        """Jobs change by acts, never by a form."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Job | None = None) -> bool:
+        """Deleting is an act too: the admin's own page would take running jobs along."""
+        return False
+
+    # --------------------------------------------------------------------------------------- rows
+
+    def get_queryset(self, request: HttpRequest) -> JobQuerySet:
+        """Read where jobs are written: a replica may be behind."""
+        return JobQuerySet(Job, using=router.db_for_write(Job))
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Use the list that stays on indexes."""
+        return JobList
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: Any, search_term: str
+    ) -> tuple[Any, bool]:
+        """Search by id, subject or kind, whichever the term can be."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        number = term.removeprefix("#")
+        if number.isascii() and number.isdigit():
+            found = (
+                queryset.filter(pk=int(number)) if int(number) <= _LARGEST_ID else queryset.none()
+            )
+            return found, False
+        model, colon, key = term.partition(":")
+        if colon:
+            return queryset.filter(subject_type=model.lower(), subject_id=key), False
+        first = queryset.model._base_manager.using(queryset.db).order_by("-id")  # noqa: SLF001
+        return queryset.filter(pk__in=first.values("pk")[:WINDOW], kind=term), False
+
+    # ------------------------------------------------------------------------------------ columns
+
+    @admin.display(description=_("job"))
+    def job(self, job: Job) -> str:
+        """The kind and the id."""
+        return str(job)
+
+    @admin.display(description=_("status"))
+    def state(self, job: Job) -> str:
+        """The status, told by more than a colour."""
+        return details.badge(job)
+
+    @admin.display(description=_("attempts"))
+    def tries(self, job: Job) -> str:
+        """How many of how many."""
+        return f"{job.attempts} / {job.max_attempts}"
+
+    @admin.display(description=_("age"))
+    def age(self, job: Job) -> str:
+        """The time since it was enqueued."""
+        return timesince(job.created_at, depth=1)
+
+    @admin.display(description=_("last error"), empty_value="")
+    def error(self, job: Job) -> str:
+        """The last error in short, and all of it as a title."""
+        first = job.last_error.partition("\n")[0]
+        short = first if len(first) <= _SHORT else first[:_SHORT] + "…"
+        return format_html('<span title="{}">{}</span>', job.last_error, short) if short else ""
+
+    # --------------------------------------------------------------------------------------- acts
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        """Say whether the user may retry jobs and run them now."""
+        return ACTS["retry"].allowed(request)
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Say whether the user may cancel jobs."""
+        return ACTS["cancel"].allowed(request)
+
+    def has_remove_permission(self, request: HttpRequest) -> bool:
+        """Say whether the user may delete jobs that are not running."""
+        return ACTS["delete"].allowed(request)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the address that the buttons of a job post to."""
+        act = path(
+            "<path:object_id>/act/<str:name>/",
+            self.admin_site.admin_view(self.act_on_one),
+            name="django_pgjobs_job_act",
+        )
+        figures = path(
+            "figures/",
+            self.admin_site.admin_view(self.figures),
+            name="django_pgjobs_job_figures",
+        )
+        return [figures, act, *super().get_urls()]
+
+    def figures(self, request: HttpRequest) -> HttpResponse:
+        """Answer what the overview shows, for the page that refreshes itself."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {"now": overview(), "window": WINDOW}
+        cards = render_to_string("admin/django_pgjobs/cards.html", context, request)
+        return JsonResponse({**curves(), "cards": cards})
+
+    def act_on_one(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        """Do one act on one job, and go back to it."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        act = ACTS.get(name)
+        if act is None or not act.allowed(request) or not self.has_view_permission(request):
+            raise PermissionDenied
+        job = self.get_object(request, unquote(object_id))
+        if job is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        changed = act.on(self.get_queryset(request).filter(pk=job.pk), request, job)
+        level = messages.SUCCESS if changed else messages.WARNING
+        self.message_user(request, act.tell(changed, 1), level)
+        gone = changed and act.name == "delete"
+        page = "changelist" if gone else "change"
+        return HttpResponseRedirect(
+            reverse(
+                f"{self.admin_site.name}:django_pgjobs_job_{page}", args=[] if gone else [job.pk]
+            )
+        )
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Offer the acts that the job's status and the user's permissions allow."""
+        job = context.get("original")
+        context["acts"] = [
+            act
+            for act in ACTS.values()
+            if job is not None and job.status in act.sources and act.allowed(request)
+        ]
+        return super().render_change_form(request, context, *args, **kwargs)

@@ -1,0 +1,24 @@
+"""The overview at the top of the app's page in the admin, for those who may see jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import template
+
+from django_pgjobs.admin.overview import HOURS, overview
+from django_pgjobs.admin.windows import WINDOW
+
+if TYPE_CHECKING:
+    from django.template import Context
+
+register = template.Library()
+
+
+@register.inclusion_tag("admin/django_pgjobs/overview.html", takes_context=True)
+def pgjobs_overview(context: Context) -> dict[str, Any]:
+    """Show the present figures and a place for the curves."""
+    user = context["request"].user
+    if not user.has_perm("django_pgjobs.view_job"):
+        return {"now": None}
+    return {"now": overview(), "hours": HOURS, "window": WINDOW}

@@ -1,0 +1,213 @@
+"""What the pages of the admin show, to whom, and at what cost."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_pgjobs.admin import details, windows
+from django_pgjobs.models import Job, Queue, Worker
+from tests.admin.conftest import PEOPLE
+from tests.db import rows
+
+JOBS, WORKERS, QUEUES = (f"/admin/django_pgjobs/{name}/" for name in ("job", "worker", "queue"))
+SEES = {
+    "nobody": set(),
+    "pauser": {QUEUES},
+    "retrier": {JOBS},
+    "canceller": {JOBS},
+    "deleter": {JOBS},
+    "viewer": {JOBS, WORKERS, QUEUES},
+    "superuser": {JOBS, WORKERS, QUEUES},
+}
+
+
+def listed(client, query: str = "") -> list[int]:
+    return [job.pk for job in client.get(JOBS + query).context["cl"].result_list]
+
+
+@pytest.mark.parametrize("person", ["visitor", *PEOPLE])
+def test_only_who_may_look_sees_a_page(as_user, person):
+    client = as_user(person)
+    job, worker = rows.make("failed"), rows.make_worker()
+    for page in (JOBS, WORKERS, QUEUES):
+        expected = 302 if person == "visitor" else 200 if page in SEES[person] else 403
+        assert client.get(page).status_code == expected, page
+    for page, one in ((JOBS, job), (WORKERS, worker)):
+        expected = 302 if person == "visitor" else 200 if page in SEES[person] else 403
+        assert client.get(f"{page}{one.pk}/change/").status_code == expected, page
+
+
+@pytest.mark.parametrize("person", ["viewer", "superuser"])
+def test_nothing_can_be_edited_or_made(as_user, person):
+    client = as_user(person)
+    job = rows.make("failed")
+    before = rows.row(job)
+    assert (
+        client.post(f"{JOBS}{job.pk}/change/", {"kind": "x", "status": "done"}).status_code == 403
+    )
+    assert client.post(f"{JOBS}add/", {"kind": "x"}).status_code == 403
+    assert client.post(f"{JOBS}{job.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert rows.row(job) == before
+    assert Job.objects.count() == 1
+
+
+def test_the_filters_choose(as_user):
+    client = as_user("viewer")
+    old = rows.make("failed", kind="a", queue="q")
+    now = timezone.now()
+    new = rows.make("failed", kind="b", queue="r", finished_at=now)
+    waiting = rows.make("pending", kind="a", queue="r")
+    assert listed(client) == [waiting.pk, new.pk, old.pk]
+    assert listed(client, "?status=failed") == [new.pk, old.pk]
+    assert listed(client, "?status=failed&finished=day") == [new.pk]
+    assert listed(client, "?finished=hour") == [new.pk]
+    assert listed(client, "?kind=a") == [waiting.pk, old.pk]
+    assert listed(client, "?queue=r") == [waiting.pk, new.pk]
+    assert listed(client, "?status=pending&queue=r&kind=a") == [waiting.pk]
+    assert listed(client, "?status=done") == []
+
+
+def test_a_search_finds_an_id_a_subject_or_a_kind(as_user):
+    client = as_user("viewer")
+    job = rows.make("done", kind="a", subject_type="shop.order", subject_id="7")
+    rows.make("done", kind="b")
+    for term in (str(job.pk), f"%23{job.pk}", "shop.order:7", "Shop.Order:7", "a"):
+        assert listed(client, f"?q={term}") == [job.pk], term
+    for term in ("shop.order:8", "0", "9" * 30, "nothing", "²", ":"):
+        assert listed(client, f"?q={term}") == [], term
+
+
+def test_pending_jobs_are_listed_in_the_order_of_a_worker(as_user):
+    low = rows.make("pending", priority=-1)
+    late = rows.make("pending", run_at=rows.FUTURE)
+    first = rows.make("pending", priority=5)
+    assert listed(as_user("viewer"), "?status=pending") == [first.pk, late.pk, low.pk]
+
+
+def test_the_page_of_a_job_tells_all_that_is_known(as_user):
+    errors = [
+        {
+            "attempt": 1,
+            "error": "builtins.ValueError",
+            "message": "no luck",
+            "traceback": "Traceback (most recent call last):\nValueError: no luck",
+            "worker": "host:1 #7",
+            "at": "2026-01-02T03:04:05+00:00",
+        }
+    ]
+    job = rows.make("failed", payload={"order_id": 2**63 + 1}, errors=errors, last_error="no luck")
+    text = as_user("viewer").get(f"{JOBS}{job.pk}/change/").text
+    for part in (
+        str(2**63 + 1),
+        "ValueError: no luck",
+        "host:1 #7",
+        "Attempt 1 failed",
+        "Enqueued",
+    ):
+        assert part in text, part
+
+
+def test_a_row_that_sql_has_filled_oddly_is_shown_all_the_same(as_user):
+    client = as_user("viewer")
+    odd = [1, "x", None, {"at": 7}, {"at": "yesterday", "attempt": None}, {"traceback": ["a"]}]
+    job = rows.make("failed", errors=odd, result={"a": [1e300, None]}, payload={"": {"é": "<b>"}})
+    assert client.get(f"{JOBS}{job.pk}/change/").status_code == 200
+    assert client.get(JOBS).status_code == 200
+
+
+def test_secrets_are_masked_wherever_they_are_nested(as_user):
+    hidden = {
+        "password": "canary-1",
+        "list": [{"API_KEY": {"deep": "canary-2"}}],
+        "x": {"authToken": 3},
+    }
+    job = rows.make("done", payload=hidden, result={"secret_word": "canary-4"})
+    text = as_user("superuser").get(f"{JOBS}{job.pk}/change/").text
+    assert "canary" not in text
+    assert text.count(details.MASK) == 4
+
+
+def test_a_worker_shows_how_it_is(as_user):
+    now = timezone.now()
+    long_ago = now - datetime.timedelta(hours=1)
+    living = rows.make_worker(queues=["mail"])
+    stopping = rows.make_worker(stopping_at=now)
+    silent = rows.make_worker(heartbeat_at=long_ago)
+    dead = rows.make_worker(died_at=long_ago, death="signal 9")
+    for _ in range(2):
+        rows.make("running", locked_by=living.pk)
+    found = as_user("viewer").get(WORKERS).context["cl"].result_list
+    assert {w.pk: (w.life, w.jobs) for w in found} == {
+        living.pk: ("living", 2),
+        stopping.pk: ("stopping", 0),
+        silent.pk: ("silent", 0),
+        dead.pk: ("dead", 0),
+    }
+    assert Worker.objects.count() == 4
+
+
+def test_queues_show_their_figures_and_can_be_paused_and_resumed(as_user):
+    client = as_user("superuser")
+    rows.make("pending", queue="mail", run_at=rows.AGO)
+    rows.make("pending", queue="mail", priority=3)
+    rows.make("pending", queue="mail", run_at=rows.FUTURE)
+    rows.make("running", queue="pdf")
+    rows.make("failed", queue="pdf", finished_at=timezone.now())
+    rows.make("failed", queue="pdf")
+
+    def figures(name: str):
+        [queue] = [q for q in client.get(QUEUES).context["queues"] if q.name == name]
+        return queue
+
+    assert figures("mail")[1:5] == (2, 1, 0, 0)
+    assert figures("mail").oldest == rows.AGO
+    assert figures("pdf")[1:5] == (0, 0, 1, 1)
+    client.post(f"{QUEUES}switch/", {"name": "mail", "pause": "1"})
+    assert figures("mail").paused_by == "superuser"
+    assert not rows.claimed()
+    client.post(f"{QUEUES}switch/", {"name": "mail", "pause": "0"})
+    assert figures("mail").paused_at is None
+    assert len(rows.claimed()) == 2
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "a\0b"])
+def test_a_name_that_no_queue_can_have_is_refused(as_user, name):
+    as_user("superuser").post(f"{QUEUES}switch/", {"name": name, "pause": "1"})
+    assert not Queue.objects.exists()
+
+
+@pytest.mark.parametrize("person", ["viewer", "retrier", "nobody"])
+def test_only_who_may_change_queues_pauses_one(as_user, person):
+    assert (
+        as_user(person).post(f"{QUEUES}switch/", {"name": "mail", "pause": "1"}).status_code == 403
+    )
+    assert not Queue.objects.exists()
+
+
+def test_a_page_takes_few_queries_and_no_large_column(as_user):
+    client = as_user("superuser")
+    for n in range(60):
+        rows.make("failed", payload={"big": "x" * 1_000}, kind=f"k{n % 3}")
+    for query in ("", "?status=failed", "?kind=k1", "?p=2", "?q=k1"):
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            assert client.get(JOBS + query).status_code == 200
+        assert len(queries) <= 10
+        asked = [q["sql"] for q in queries if '"django_pgjobs_job"."kind"' in q["sql"]]
+        assert asked
+        assert not [sql for sql in asked if '"payload"' in sql or '"errors"' in sql]
+
+
+def test_a_count_ends_at_the_window(as_user, monkeypatch):
+    monkeypatch.setattr(windows, "WINDOW", 3)
+    for _ in range(9):
+        rows.make("done", kind="a")
+    client = as_user("viewer")
+    assert client.get(JOBS).context["cl"].result_count == 4
+    assert len(listed(client, "?kind=a")) == 3

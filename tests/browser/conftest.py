@@ -1,0 +1,83 @@
+"""A real Chromium, and what it complains about.
+
+`PGJOBS_TEST_CHROMIUM` is the command that starts it, where it is not found or needs options.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connections
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+PASSWORD = "of everybody"  # noqa: S105 -- in a test
+QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+
+
+@pytest.fixture
+def chromium(monkeypatch) -> Iterator[sync_api.Browser]:
+    """A browser of this test alone: Playwright's loop in this thread would disturb others."""
+    # Because of that loop Django would take every query here for one of async code.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    found = next(filter(None, map(shutil.which, NAMES)), "")
+    command, *options = shlex.split(os.environ.get("PGJOBS_TEST_CHROMIUM", found)) or [""]
+    if not command:
+        pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is on the PATH")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=command, args=[*options, *QUIET], headless=True
+        )
+        yield browser
+        browser.close()
+        connections.close_all()  # while its loop runs, this thread has connections beside its own
+
+
+@pytest.fixture
+def page(request, chromium, live_server) -> Iterator[sync_api.Page]:
+    """A page that fails its test at its end for whatever it complained about."""
+    context = chromium.new_context(base_url=live_server.url)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda m: complaints.append(m.text) if m.type in {"error", "warning"} else 0)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda r: (
+            None if r.url.startswith((live_server.url, "data:")) else complaints.append(r.url)
+        ),
+    )
+    yield page
+    if folder := os.environ.get("PGJOBS_TEST_SCREENSHOTS"):
+        name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+    context.close()
+    assert not complaints
+
+
+@pytest.fixture
+def log_in(page):
+    """Return what logs somebody in who has these permissions, or all."""
+
+    def enter(*permissions: str) -> None:
+        name = "viewer" if permissions else "root"
+        user = User.objects.create_user(
+            name,
+            password=PASSWORD,
+            is_staff=True,
+            is_superuser=not permissions,
+        )
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        page.goto("/admin/")
+        page.get_by_label("Username").fill(name)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+
+    return enter

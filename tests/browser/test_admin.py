@@ -1,0 +1,89 @@
+"""Staff at work in a real browser, under a strict Content-Security-Policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgjobs.models import Job, Queue
+from tests.app.probes import hold, record
+from tests.db import rows
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_failed_job_is_found_opened_retried_and_seen_to_succeed(page, log_in, processes):
+    rows.make("done", kind="noop")
+    job = rows.make(
+        "failed",
+        kind=record.kind,
+        payload={"key": "again"},
+        max_attempts=1,
+        last_error="builtins.ValueError: out of luck",
+        errors=[{"attempt": 1, "error": "builtins.ValueError", "traceback": "out of luck"}],
+    )
+    log_in()
+    page.get_by_role("link", name="Jobs", exact=True).last.click()
+    page.get_by_role("link", name="failed", exact=True).click()
+    page.get_by_role("link", name=str(job)).click()
+    assert "out of luck" in page.locator("details[open] pre").inner_text()
+    page.get_by_role("button", name="Retry").click()
+    assert "Retry: 1 job." in page.locator(".messagelist").inner_text()
+    processes.worker()
+    eventually(lambda: Job.objects.done().filter(pk=job.pk).exists())
+    page.reload()
+    assert page.locator(".pgjobs-done").inner_text() == "done"
+
+
+def test_a_selection_is_cancelled_by_the_keyboard_alone(page, log_in):
+    jobs = [rows.make("pending") for _ in range(3)]
+    log_in()
+    page.goto("/admin/django_pgjobs/job/?status=pending")
+    boxes = page.locator("input.action-select")
+    for n in range(2):
+        boxes.nth(n).focus()
+        page.keyboard.press("Space")
+    page.get_by_label("Action:").select_option("cancel")
+    page.locator("button[name=index]").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".messagelist")
+    assert "Cancel: 2 jobs." in page.locator(".messagelist").inner_text()
+    assert Job.objects.cancelled().count() == 2
+    assert Job.objects.pending().get() in jobs
+
+
+def test_a_queue_is_paused_and_resumed(page, log_in, processes):
+    hold.using(queue="mail").enqueue(key="x")
+    log_in()
+    page.goto("/admin/django_pgjobs/queue/")
+    page.get_by_role("button", name="Pause mail").click()
+    assert "paused" in page.get_by_role("row", name="mail").inner_text()
+    assert Queue.objects.get().paused_by == "root"
+    page.get_by_role("button", name="Resume mail").click()
+    assert "open" in page.get_by_role("row", name="mail").inner_text()
+
+
+def test_who_may_only_look_finds_no_button(page, log_in):
+    job = rows.make("failed")
+    log_in("view_job", "view_queue", "view_worker")
+    page.goto("/admin/django_pgjobs/job/")
+    assert page.locator("select[name=action]").count() == 0
+    page.get_by_role("link", name=str(job)).click()
+    assert page.locator(".pgjobs-act").count() == 0
+    page.goto("/admin/django_pgjobs/queue/")
+    assert page.locator(".pgjobs-act").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_page_fits_its_window(page, log_in, scheme, width):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    error = {"attempt": 1, "error": "ValueError", "message": "m", "traceback": "x" * 3_000}
+    job = rows.make("failed", payload={"text": "y" * 3_000}, errors=[error])
+    rows.make_worker()
+    log_in()
+    for address in ("job/", f"job/{job.pk}/change/", "worker/", "queue/"):
+        page.goto(f"/admin/django_pgjobs/{address}")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, address
