@@ -51,6 +51,7 @@ class Turn(NamedTuple):
     held: Held | None
     failed: Failed | None
     settled: bool
+    seconds: float = 0.0
 
 
 # None wakes the pump, to look for jobs; an error ends the worker, for a claim is in nobody's hands.

@@ -43,6 +43,8 @@ class Claim(NamedTuple):
     attempts_before: int
     max_attempts: int
     claims: int
+    queue: str = ""  # where it was not read again, for figures only
+    waited: float = 0.0  # seconds since it was due, for figures only
 
     @property
     def attempt(self) -> int:
@@ -148,8 +150,8 @@ class Claimer:
         heads = [row for row in rows if row[2] is None] if full else []
         claimed = [row for row in rows if row[2] is not None] if heads else rows
         for some in heads, claimed:  # in order, so that the last one of a lane stays
-            self._marks.update({(row[8], row[9]): (row[10], row[1]) for row in some})
-        return [Claim._make(row[1:8]) for row in claimed]
+            self._marks.update({(row[8], row[10]): (row[11], row[1]) for row in some})
+        return [Claim._make(row[1:10]) for row in claimed]
 
     def _lanes(self) -> dict[str, list[Any]]:
         marks = self._marks.items()

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgjobs import statements
+from django_pgjobs.claims import Claim
 from django_pgjobs.sessions import Execute
 
 _DONE, _FAILED, _WAIT, _RUN = range(4)
+_MOST = 500  # names of a queue and a kind
 
 
 class Figures:
@@ -21,13 +23,16 @@ class Figures:
         """Begin with none."""
         self._sums: dict[tuple[str, str], list[Any]] = {}
 
-    def add(self, queue: str, kind: str, *, failed: bool, wait: float, run: float) -> None:
-        """Add one attempt that has ended; `wait` and `run` are seconds."""
-        sums = self._sums.get((queue, kind))
+    def add(self, claim: Claim, run: float, *, failed: bool) -> None:
+        """Add one attempt that has ended, after `run` seconds."""
+        name = claim.queue, claim.kind
+        sums = self._sums.get(name)
         if sums is None:
-            sums = self._sums[queue, kind] = [0, 0, 0.0, 0.0]
+            # Plain SQL may have invented any number of names: those beyond count under none.
+            name = name if len(self._sums) < _MOST else ("", "")
+            sums = self._sums.setdefault(name, [0, 0, 0.0, 0.0])
         sums[_FAILED if failed else _DONE] += 1
-        sums[_WAIT] += wait
+        sums[_WAIT] += claim.waited
         sums[_RUN] += run
 
     def write(self, execute: Execute) -> None:

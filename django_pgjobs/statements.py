@@ -129,13 +129,17 @@ _LANES = f"""found(queue, priority, run_at, id) as (
 lane as materialized (select * from found where run_at <= {NOW} and {_LIVING})"""
 
 
+_WAITED = f"extract(epoch from {NOW} - run_at)::float8"
+
+
 def full_claim(queues: str, oldest: str) -> str:
     """Return the claim that finds its lanes itself, from one of the two lists of queues."""
     return f"""
 with recursive {queues},
 {_LANES},
 {_claim(oldest)}
-union all select null, id, null, null, null, null, null, null, queue, priority, run_at::text from lane
+union all select null, id, null, null, null, null, null, null, queue, null, priority, run_at::text
+    from lane
 """
 
 
@@ -184,9 +188,9 @@ due as materialized (
 claimed as (
     update {JOB} set {MOVES["claim"].assignments}, locked_by = %(worker)s
     where id = any(array(select id from due))
-    returning id, kind, payload, attempts, attempts_before, max_attempts, claims, priority, run_at
+    returning id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, priority, run_at
 )
-select id, kind, payload, attempts, attempts_before, max_attempts, claims
+select id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, {_WAITED}
 from claimed order by priority desc, run_at, id
 """
 
@@ -217,10 +221,10 @@ claimed as (
         queue, priority, run_at
 )
 select (select array_agg(id) from settled), null::bigint, null::text, null::jsonb, null::int, null::int,
-    null::int, null::int, null::text, null::smallint, null::text
+    null::int, null::int, null::text, null::float8, null::smallint, null::text
 union all
 (select null, id, kind, payload, attempts, attempts_before, max_attempts, claims,
-    queue, priority, run_at::text from claimed order by priority desc, run_at, id)
+    queue, {_WAITED}, priority, run_at::text from claimed order by priority desc, run_at, id)
 """
 
 

@@ -169,7 +169,8 @@ class Transactions(Threads):
         self.doubt()
         if turn.settled:
             self._lease.board.forget(slot)
-        self._warn_of(turn, time.perf_counter() - began)
+        turn = turn._replace(seconds=time.perf_counter() - began)
+        self._warn_of(turn)
         self._inbox.put(turn)
         return claimer, True
 
@@ -247,14 +248,14 @@ class Transactions(Threads):
         self._running.pop(thread, None)
         self._sessions.pop(thread, None)
 
-    def _warn_of(self, turn: Turn, seconds: float) -> None:
-        if turn.held is None or seconds < SLOW or turn.held.claim.kind in self._slow:
+    def _warn_of(self, turn: Turn) -> None:
+        if turn.held is None or turn.seconds < SLOW or turn.held.claim.kind in self._slow:
             return
         self._slow.add(turn.held.claim.kind)
         logger.warning(
             "A job of the kind %r kept its transaction open for %.0f s. While it does, PostgreSQL can "
             "clean up no table. Claim the queue of slow jobs by lease.",
             turn.held.claim.kind,
-            seconds,
+            turn.seconds,
             extra={"job_id": turn.held.claim.id, "kind": turn.held.claim.kind},
         )

@@ -22,6 +22,7 @@ from django_pgjobs.attempts import Held, Inbox, News, Turn
 from django_pgjobs.charges import Losses
 from django_pgjobs.claims import Claim, Token
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
+from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
@@ -65,6 +66,7 @@ class Worker:
         self._dead = False
         self._refused = False
         self._next_check = 0.0
+        self._figures = Figures()
         self._losses = Losses(lease, self._held, self._note_decided)
         self._transactions: Transactions | None = None
 
@@ -187,6 +189,9 @@ class Worker:
     def _note(self, news: News) -> None:
         self._handlers.note(news)
         outcome = news.outcome
+        if outcome is not None:
+            failed = not isinstance(outcome, Done | Settled)
+            self._figures.add(news.held.claim, news.seconds, failed=failed)
         if isinstance(outcome, Done):
             self._unsettled.append(outcome)
         elif outcome is None:
@@ -258,6 +263,7 @@ class Worker:
 
     def _check(self) -> None:
         """Look for claims without an owner, and for a reason to be replaced."""
+        self._write_figures()
         held = [held.claim for held in self._held.values()]
         lost = claims.release_orphans(self._session.execute, self._lease.worker, held)
         if lost:
@@ -267,6 +273,14 @@ class Worker:
         if most is not None and self._settled and (used := resources.memory()) > most:
             logger.info("Worker %s uses %s MB: it is replaced.", self._lease.name, used >> 20)
             self._leave()
+
+    def _write_figures(self) -> None:
+        try:
+            self._figures.write(self._session.execute)
+        except CONNECTION_ERRORS:
+            raise
+        except DATABASE_ERRORS as error:  # no job waits for them
+            logger.warning("The figures could not be written down: %s", reason(error))
 
     def _leave(self) -> None:
         """Claim nothing more, end with what is running, and be replaced at once."""
@@ -322,6 +336,7 @@ class Worker:
             self._give_up(running, lambda _: error, delay=0.0)
             self._unstarted += self._handlers.take_back()
             self._release()
+            self._write_figures()
         except DATABASE_ERRORS as unreachable:
             logger.critical("Stopped without settling %s jobs: %s", len(self._held), unreachable)
         return running
@@ -362,6 +377,8 @@ class Worker:
             return
         self._transactions.hear()
         self._claimer.exhausted = self._options.by_lease is None  # it may have enqueued something
+        failed = turn.failed is not None
+        self._figures.add(turn.held.claim, turn.seconds, failed=failed)
         if turn.settled:
             self._settled += 1
         elif turn.failed is not None:

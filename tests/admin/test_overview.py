@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from django_pgjobs import reaper
 from django_pgjobs.admin.overview import curves, overview
+from django_pgjobs.claims import Claim
 from django_pgjobs.figures import Figures
 from django_pgjobs.models import Figure, Queue
 from tests.admin.conftest import PEOPLE
@@ -45,12 +46,16 @@ def test_it_shows_what_waits_runs_and_has_failed():
     }
 
 
+def claim(kind: str, waited: float = 0.0) -> Claim:
+    return Claim(1, kind, "{}", 1, 0, 5, 1, "q", waited)
+
+
 def test_sums_of_several_workers_are_added_up():
     for _ in range(2):
         figures = Figures()
-        figures.add("q", "a", failed=False, wait=1.0, run=2.0)
-        figures.add("q", "a", failed=True, wait=0.5, run=0.25)
-        figures.add("q", "b", failed=False, wait=0.0, run=0.0)
+        figures.add(claim("a", 1.0), 2.0, failed=False)
+        figures.add(claim("a", 0.5), 0.25, failed=True)
+        figures.add(claim("b"), 0.0, failed=False)
         figures.write(execute)
         figures.write(execute)  # nothing is written twice
     sums = Figure.objects.order_by("kind").values_list(
@@ -64,7 +69,7 @@ def test_sums_that_cannot_be_written_are_kept():
         raise ConnectionError
 
     figures = Figures()
-    figures.add("q", "a", failed=False, wait=1.0, run=2.0)
+    figures.add(claim("a", 1.0), 2.0, failed=False)
     with pytest.raises(ConnectionError):
         figures.write(refuse)
     figures.write(execute)
@@ -118,3 +123,12 @@ def test_it_takes_few_queries(as_user):
         with CaptureQueriesContext(connection) as queries:
             assert client.get(address).status_code == 200
         assert len(queries) <= 10
+
+
+def test_names_without_number_count_under_none():
+    figures = Figures()
+    for n in range(600):
+        figures.add(claim(f"k{n}"), 0.0, failed=False)
+    figures.write(execute)
+    assert Figure.objects.count() == 501
+    assert Figure.objects.get(kind="").done == 100

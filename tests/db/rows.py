@@ -48,7 +48,7 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
 
 def claim_of(job: Job, **columns: Any) -> Claim:
     """The claim that made a running row what it is; `columns` make it another one's."""
-    fields = {name: getattr(job, name) for name in Claim._fields}
+    fields = {name: getattr(job, name) for name in Claim._fields if name != "waited"}
     return Claim(**{**fields, "payload": json.dumps(job.payload), **columns})
 
 

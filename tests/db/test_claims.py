@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 
 import pytest
@@ -132,13 +133,21 @@ def test_a_queue_with_an_odd_name_is_a_queue_like_any_other(name):
 
 def test_a_claim_tells_what_the_row_says():
     job = make(
-        kind="add", payload={"a": 1}, attempts=3, attempts_before=2, claims=8, max_attempts=9
+        kind="add",
+        queue="q",
+        payload={"a": 1},
+        attempts=3,
+        attempts_before=2,
+        claims=8,
+        max_attempts=9,
+        run_at=timezone.now() - datetime.timedelta(hours=1),
     )
 
     [claim] = claimed(worker=42)
 
     after = row(job)
-    assert claim == claim_of(Job.objects.get())
+    assert claim._replace(waited=0.0) == claim_of(Job.objects.get())
+    assert 3_600 <= claim.waited < 3_900
     assert (claim.attempts, claim.claims, claim.attempt) == (4, 9, 2)
     assert (after["locked_by"], after["attempts"], after["claims"]) == (42, 4, 9)
     assert after["locked_at"] == after["attempted_at"]
