@@ -28,9 +28,9 @@ def chromium(monkeypatch) -> Iterator[sync_api.Browser]:
     # Because of that loop Django would take every query here for one of async code.
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
     found = next(filter(None, map(shutil.which, NAMES)), "")
-    command, *options = shlex.split(os.environ.get("PGJOBS_TEST_CHROMIUM", found)) or [""]
-    if not command:
-        pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is on the PATH")
+    name, *options = shlex.split(os.environ.get("PGJOBS_TEST_CHROMIUM", found)) or [""]
+    if not name or not (command := shutil.which(name)):
+        pytest.skip(f"no Chromium: {name or ' nor '.join(NAMES)} is not on the PATH")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=command, args=[*options, *QUIET], headless=True
