@@ -5,7 +5,9 @@ Invariant: what was started is removed by the caller's ExitStack, and nothing is
 
 from __future__ import annotations
 
+import gc
 import time
+import warnings
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -29,11 +31,15 @@ class ContainerError(Exception):
 def start_container(stack: ExitStack, settings: Mapping[str, str], *, may_pull: bool) -> str:
     """Start a server of one's own and return its URL; `stack` removes it."""
     testcontainers_config.ryuk_disabled = True  # the reaper is one more image that would be pulled
-    try:
-        container = _Postgres(IMAGE, username="postgres", dbname="postgres", driver=None)
-    except (DockerException, OSError):
+    container = _ask_for_engine()
+    if container is None:
+        with (
+            warnings.catch_warnings()
+        ):  # docker's client forgets the socket that it could not connect
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         msg = "no Docker engine answers"
-        raise ContainerError(msg) from None
+        raise ContainerError(msg)
     stack.callback(container.stop)
     try:
         if not may_pull:
@@ -49,6 +55,13 @@ def start_container(stack: ExitStack, settings: Mapping[str, str], *, may_pull: 
     except Exception as error:
         # Docker, testcontainers and psycopg share no error class, and each of them may refuse.
         raise ContainerError(" ".join(str(error).split())) from error
+
+
+def _ask_for_engine() -> PostgresContainer | None:
+    try:
+        return _Postgres(IMAGE, username="postgres", dbname="postgres", driver=None)
+    except (DockerException, OSError):
+        return None
 
 
 def _is_local(container: PostgresContainer) -> bool:
