@@ -2,7 +2,7 @@
 #   PYTHON=python3.12   another Python than the newest one found
 #   DJANGO="django~=5.2.0"   another Django than the newest one
 #   VENV=.venv-3.12   another environment, to keep several
-#   PARALLEL=0   the tests in one process and not in three
+#   PARALLEL=0   the tests in one process and not in two
 #   ARGS="-k claim -x"   options for pytest, the demo, the benchmarks or the mutants
 #   SECONDS=600 SEED=7   how long the chaos goes on, and which one
 
@@ -10,8 +10,7 @@ VENV ?= .venv
 PYTHON ?=
 DJANGO ?=
 ARGS ?=
-# Most tests wait, for processes and for the database: more of them than cores run well.
-PARALLEL ?= 3
+PARALLEL ?= 2
 SECONDS ?= 60
 SEED ?=
 
@@ -42,7 +41,7 @@ test: install ## run the tests
 	@$(RUN) pytest -n $(PARALLEL) --dist worksteal $(ARGS)
 
 .PHONY: check
-check: gates coverage ## run every gate, tests included
+check: gates coverage faults ## run every gate, tests included
 
 .PHONY: gates
 gates: lint types layers migrations docs ## run the gates that run no test
@@ -50,6 +49,10 @@ gates: lint types layers migrations docs ## run the gates that run no test
 .PHONY: coverage
 coverage: install ## run the tests and measure branch coverage
 	@$(RUN) pytest -n $(PARALLEL) --dist worksteal --cov --cov-report=term $(ARGS)
+
+.PHONY: faults
+faults: install ## fail at every point of the workers in every way, and check every promise
+	@$(RUN) pytest -m world $(ARGS)
 
 .PHONY: lint
 lint: install ## check style and format

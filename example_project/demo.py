@@ -160,10 +160,10 @@ class Play:
         staff = Browser(self.stage.site)
         staff.submit(staff.open("admin/login/"), username=STAFF, password=self.stage.password)
         listed = staff.open("admin/django_pgjobs/job/?status=failed&kind=add_loyalty_points")
-        link = re.search(r"/admin/django_pgjobs/job/\d+/change/", listed.text)
-        if not link:
+        link = f"/admin/django_pgjobs/job/{self.rows.job('add_loyalty_points').id}/change/"
+        if link not in listed.text:
             raise DemoError(f"The list must show the failed job, got status {listed.status}.")
-        page = staff.open(link.group())
+        page = staff.open(link)
         answer = staff.submit(page, to="../act/retry/")
         job = self._finished("add_loyalty_points", "done")
         return Finding(

@@ -180,7 +180,8 @@ def judge(fault: str, url: str) -> Verdict:
     environment = {**os.environ, VARIABLE: fault, URL_VARIABLE: url}
     tests = [f"tests/{test}".removesuffix("::") for test in CAUGHT_BY[fault]]
     began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout=60", *tests]
+    options = ["-x", "-q", "--no-header", "--timeout=60", "-m", ""]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     try:
         run = subprocess.run(
             command,

@@ -193,8 +193,9 @@ def test_claims_that_collide_at_a_higher_isolation_level_are_repeated(processes,
     options = f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
     workers = [processes.worker(*OURS, "--threads", "4", PGOPTIONS=options) for _ in range(2)]
     assert all(process.worker for process in workers)
-    record.using(max_attempts=50).enqueue_many({"key": str(n)} for n in range(300))
-    eventually(lambda: no_back_off() or all_done(300), within=60)
+    # At SERIALIZABLE every second one fails, with those that make it due again among the reasons.
+    record.using(max_attempts=50).enqueue_many({"key": str(n)} for n in range(60))
+    eventually(lambda: no_back_off() or all_done(60), within=60)
     assert [process.stop() for process in workers] == [0, 0]
     assert not Job.objects.exclude(attempts=F("claims")).exists()
 

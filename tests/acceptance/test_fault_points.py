@@ -24,6 +24,7 @@ from tests.waiting import eventually
 BY_DEATHS = ("spawn", "register", "introduce", "death", "connect")  # passed when a worker has died
 ENOUGH = 30  # jobs
 numbers = itertools.count()
+pytestmark = pytest.mark.world
 
 
 @pytest.fixture(scope="module")

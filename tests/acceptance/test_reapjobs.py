@@ -87,6 +87,8 @@ def test_it_needs_no_handler_code(processes, lost, tmp_path):
     (tmp_path / "bare_settings.py").write_text(
         "from tests.settings_worker import *\n"
         "INSTALLED_APPS = ['django.contrib.contenttypes', 'django_pgjobs']\n"
+        "MIDDLEWARE = []\n"
+        "del ROOT_URLCONF\n"
     )
     process = processes.reaper("--no-prune", pgjobs={}, DJANGO_SETTINGS_MODULE="bare_settings")
     assert process.wait() == 0

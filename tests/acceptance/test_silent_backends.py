@@ -23,7 +23,9 @@ from tests.waiting import eventually
 
 # How statements begin: the server shows a thousand bytes of each.
 CLAIMS = r"^\s*with (recursive|lane)"
-DUTIES = "^COMMIT"  # the last word of a round, which begins with a heartbeat
+DUTIES = (
+    "lock_timeout.*delete from django_pgjobs_figure"  # the last of a worker's, after a heartbeat
+)
 LISTENS = "^listen"
 
 
