@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from django import template
 
-from django_pgjobs.admin.overview import HOURS, overview
-from django_pgjobs.admin.windows import WINDOW
-
 if TYPE_CHECKING:
     from django.template import Context
 
@@ -18,6 +15,10 @@ register = template.Library()
 @register.inclusion_tag("admin/django_pgjobs/overview.html", takes_context=True)
 def pgjobs_overview(context: Context) -> dict[str, Any]:
     """Show the present figures and a place for the curves."""
+    # Only now: Django imports this module in projects without its admin too.
+    from django_pgjobs.admin.overview import HOURS, overview  # noqa: PLC0415
+    from django_pgjobs.admin.windows import WINDOW  # noqa: PLC0415
+
     user = context["request"].user
     if not user.has_perm("django_pgjobs.view_job"):
         return {"now": None}
