@@ -25,6 +25,7 @@ described = pytest.StashKey[str]()
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
     """Start the server, unless nothing will run or another process of this run has done so."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start: a fifth faster
     if URL_VARIABLE not in os.environ and NO_RUN.isdisjoint(args):
         from tests.databases import take_server  # noqa: PLC0415  workers need none of it
 

@@ -13,7 +13,12 @@ from tests.settings import DATABASES, INSTALLED_APPS
 
 PGJOBS = json.loads(os.environ.get("PGJOBS_TEST_PGJOBS", "{}"))
 DATABASES["default"].update(json.loads(os.environ.get("PGJOBS_TEST_CONNECTION", "{}")))
-INSTALLED_APPS = [*INSTALLED_APPS, *os.environ.get("PGJOBS_TEST_APPS", "").split()]
+# Without what only pages need, and compiled: hundreds of these processes start.
+PAGES = {f"django.contrib.{name}" for name in ("admin", "messages", "sessions", "staticfiles")}
+INSTALLED_APPS = [
+    *(app for app in INSTALLED_APPS if app not in PAGES),
+    *os.environ.get("PGJOBS_TEST_APPS", "").split(),
+]
 if os.environ.get("PGJOBS_TEST_FAULT"):
     INSTALLED_APPS.append("tests.faults.Planted")
 if os.environ.get("PGJOBS_TEST_FAULT_POINTS"):
