@@ -2,12 +2,14 @@
 
 Invariant: it is made from the same settings as Django's (role included) but never taken from
 Django's pool, whose slots belong to the handlers; statements run at READ COMMITTED in autocommit,
-one transaction each, whatever the project's defaults are. One thread uses it at a time; another
-may cut it where the server does not answer, which no keepalive notices behind a proxy.
+one transaction each, whatever the project's defaults are. They are prepared where nobody can stand
+between. One thread uses it at a time; another may cut it where the server does not answer, which no
+keepalive notices behind a proxy.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -38,6 +40,10 @@ CONNECTION_ERRORS = (
 DATABASE_ERRORS = (psycopg.Error, django.db.Error)  # these, and all that a server may refuse
 
 _TRIES = 5
+_PREPARED_AFTER = 5  # executions, as by psycopg's own default
+# Seconds that a plan is kept. A table can grow by a million rows before its statistics say so, and
+# with them the server would drop plans by itself.
+_PLANS_KEPT = 10.0
 _CANCEL = 0.5  # seconds that the request to cancel a statement may take
 
 # When a silent peer is given up, where the project does not say: after some 25 seconds.
@@ -74,6 +80,7 @@ class Session:
         self._wrapper: BaseDatabaseWrapper | None = None
         self._begin: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._since: float | None = None  # when the statement began that is not answered yet
+        self._plan_anew = math.inf  # by the monotonic clock
         self._lock = (
             threading.Lock()
         )  # a socket must not be closed, and its number given on, in cut()
@@ -133,6 +140,9 @@ class Session:
         connection = self._connect()
         with self._begin(), self._cursor(connection, patience) as cursor:
             if patience is None:
+                if time.monotonic() >= self._plan_anew:
+                    cursor.execute("discard plans")
+                    self._plan_anew = time.monotonic() + _PLANS_KEPT
                 cursor.execute(sql, params)
             else:
                 # One message and so one transaction, for a pooler may share the session: nobody who
@@ -150,20 +160,25 @@ class Session:
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._wrapper is None:
-            self._wrapper = wrapper = connect(self.alias)
-            self._begin = self._choose_begin(wrapper.connection)
+            self._wrapper = connect(self.alias)
+            self._adapt(self._wrapper.connection)
         connection: psycopg.Connection[Any] = self._wrapper.connection
         return connection
 
-    def _choose_begin(
-        self, connection: psycopg.Connection[Any]
-    ) -> Callable[[], AbstractContextManager[Any]]:
-        """Leave autocommit alone where the server's default level is READ COMMITTED already."""
-        row = connection.execute("show default_transaction_isolation").fetchone()
-        if row == ("read committed",):
-            return nullcontext
-        connection.isolation_level = IsolationLevel.READ_COMMITTED
-        return connection.transaction
+    def _adapt(self, connection: psycopg.Connection[Any]) -> None:
+        """Prepare statements, and begin transactions at another level than the default, where one must."""
+        asked = "select pg_backend_pid(), current_setting('default_transaction_isolation')"
+        [(backend, level)] = connection.execute(asked).fetchall()
+        if backend == connection.info.backend_pid:  # what stands between names another one
+            connection.cursor_factory = psycopg.Cursor
+            connection.prepare_threshold = _PREPARED_AFTER
+            self._plan_anew = time.monotonic() + _PLANS_KEPT
+        else:
+            self._plan_anew = math.inf
+        # Autocommit costs no statement of its own.
+        self._begin = nullcontext if level == "read committed" else connection.transaction
+        if level != "read committed":
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
 
 
 def break_off(wrapper: BaseDatabaseWrapper) -> None:

@@ -224,7 +224,8 @@ select (select array_agg(id) from settled), null::bigint, null::text, null::json
     null::int, null::int, null::text, null::float8, null::smallint, null::text
 union all
 (select null, id, kind, payload, attempts, attempts_before, max_attempts, claims,
-    queue, {_WAITED}, priority, run_at::text from claimed order by priority desc, run_at, id)
+    queue, {_WAITED}, priority, run_at::text from claimed
+    order by claimed.priority desc, claimed.run_at, claimed.id)
 """
 
 

@@ -19,6 +19,8 @@ INSTALLED_APPS = [
     *(app for app in INSTALLED_APPS if app not in PAGES),
     *os.environ.get("PGJOBS_TEST_APPS", "").split(),
 ]
+ROOT_URLCONF = __name__
+urlpatterns: list[object] = []
 if os.environ.get("PGJOBS_TEST_FAULT"):
     INSTALLED_APPS.append("tests.faults.Planted")
 if os.environ.get("PGJOBS_TEST_FAULT_POINTS"):

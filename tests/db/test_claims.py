@@ -311,3 +311,15 @@ def test_a_row_whose_attempts_were_set_to_0_can_be_given_back(give_back):
 
     assert row(job)["status"] == "pending"
     assert row(job)["attempts"] == 0
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full", "hot"])
+def test_the_order_does_not_depend_on_how_the_server_writes_times(full):
+    claimer = Claimer("default", make_worker().id)
+    if not full:
+        make(run_at=AGO)
+        assert len(claimer.claim(execute, 1)) == 1, "now it has a mark"
+    october, november = AGO.replace(month=10, day=10), AGO.replace(month=11, day=2)
+    expected = ids([make(run_at=october), make(run_at=november)])
+    execute("set local datestyle to 'SQL, DMY'", {})
+    assert ids(claimer.claim(execute, 2)) == expected
