@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgjobs import statements
+from django_pgjobs import upkeep
 from django_pgjobs.claims import Claim
 from django_pgjobs.sessions import Execute
 
@@ -47,5 +47,5 @@ class Figures:
         done, failed, waits, runs = zip(*sums, strict=True)
         columns = {"done": done, "failed": failed, "waits": waits, "runs": runs}
         params = {"queues": queues, "kinds": kinds, **columns}
-        execute(statements.ADD_FIGURES, {name: list(column) for name, column in params.items()})
+        execute(upkeep.ADD_FIGURES, {name: list(column) for name, column in params.items()})
         self._sums.clear()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_pgjobs import conf, statements
+from django_pgjobs import conf, upkeep
 from django_pgjobs.board import Board
 from django_pgjobs.sessions import Execute
 
@@ -40,7 +40,7 @@ class Lease:
         sent = time.monotonic()
         host = socket.gethostname()[:255]
         params = {"host": host, "pid": pid, "queues": json.dumps(queues), "threads": threads}
-        [(worker,)] = execute(statements.REGISTER, params)
+        [(worker,)] = execute(upkeep.REGISTER, params)
         board.acknowledge(sent)
         return cls(worker, f"{host}:{pid} #{worker}", board)
 
@@ -55,7 +55,7 @@ class Lease:
         What it still holds is lost at once, for the reaper to take.
         """
         started = json.dumps(self.board.started)
-        execute(statements.END_LEASE, {"worker": self.worker, "death": death, "started": started})
+        execute(upkeep.END_LEASE, {"worker": self.worker, "death": death, "started": started})
 
 
 def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> list[Lease]:
@@ -64,7 +64,7 @@ def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> list[
     workers = [lease.worker for lease in leases]
     living = {
         worker
-        for (worker,) in execute(statements.HEARTBEAT, {"workers": workers, "stopping": stopping})
+        for (worker,) in execute(upkeep.HEARTBEAT, {"workers": workers, "stopping": stopping})
     }
     for lease in leases:
         if lease.worker in living:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from django_pgjobs import conf, statements
+from django_pgjobs import conf, upkeep
 from django_pgjobs.sessions import Execute
 
 logger = logging.getLogger(__name__)
@@ -47,18 +47,18 @@ def run(execute: Execute, *, older_than: float | None = None, prune: bool = True
 def preview(execute: Execute, *, older_than: float | None = None, prune: bool = True) -> Counts:
     """Count what `run()` would find, changing nothing."""
     lease = {"lease": conf.get().lease if older_than is None else older_than}
-    [(workers,)] = execute(statements.COUNT_DEAD, lease)
-    [(jobs,)] = execute(statements.COUNT_LOST, lease)
+    [(workers,)] = execute(upkeep.COUNT_DEAD, lease)
+    [(jobs,)] = execute(upkeep.COUNT_LOST, lease)
     pruned = 0
     for status, keep in _kept().items() if prune else ():
-        [(count,)] = execute(statements.COUNT_OLD[status], {"keep": keep})
+        [(count,)] = execute(upkeep.COUNT_OLD[status], {"keep": keep})
         pruned += count
     return Counts(workers, jobs, pruned)
 
 
 def _record_deaths(execute: Execute, lease: float) -> int:
     death = f"no heartbeat for more than {lease:g} s"
-    dead = execute(statements.RECORD_DEATHS, {"lease": lease, "death": death})
+    dead = execute(upkeep.RECORD_DEATHS, {"lease": lease, "death": death})
     for worker, host, pid in dead:
         logger.warning(
             "Worker %s:%s #%s is dead: %s.", host, pid, worker, death, extra={"worker_id": worker}
@@ -67,7 +67,7 @@ def _record_deaths(execute: Execute, lease: float) -> int:
 
 
 def _reap(execute: Execute, lease: float) -> int:
-    lost = execute(statements.REAP, {"lease": lease, "limit": BATCH})
+    lost = execute(upkeep.REAP, {"lease": lease, "limit": BATCH})
     for job_id, kind, status, attempts in lost:
         logger.warning(
             "Job %s (%s) lost its worker in attempt %s: it is %s now.",
@@ -83,9 +83,9 @@ def _reap(execute: Execute, lease: float) -> int:
 def _prune(execute: Execute) -> int:
     pruned = 0
     for status, keep in _kept().items():
-        pruned += len(execute(statements.PRUNE[status], {"keep": keep, "limit": BATCH}))
-    execute(statements.PRUNE_WORKERS, {"keep": _WORKERS_KEPT})
-    execute(statements.PRUNE_FIGURES, {"keep": _FIGURES_KEPT})
+        pruned += len(execute(upkeep.PRUNE[status], {"keep": keep, "limit": BATCH}))
+    execute(upkeep.PRUNE_WORKERS, {"keep": _WORKERS_KEPT})
+    execute(upkeep.PRUNE_FIGURES, {"keep": _FIGURES_KEPT})
     if pruned:
         logger.info("Pruned %s finished jobs.", pruned)
     return pruned

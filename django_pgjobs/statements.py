@@ -1,8 +1,8 @@
-"""The raw SQL of the package, every statement under the name of its purpose.
+"""The raw SQL of enqueue, claim, settle and release, every statement under the name of its purpose.
 
-What the ORM can say is said with the ORM. A statement stands here where one round trip has to do
-what the ORM needs several for, or needs a form that it cannot write; each says who runs it, why it
-is raw and which index serves it.
+What the ORM can say is said with the ORM. A statement stands here, in `upkeep` or in `inspection`
+where one round trip has to do what the ORM needs several for, or needs a form that it cannot write;
+each says who runs it, why it is raw and which index serves it.
 
 Invariant: source and target of every change of status come from `lifecycle.MOVES`; a write about a
 running job carries its claim's token (id, locked_by, claims); `status` is always a literal, so that
@@ -16,7 +16,6 @@ from django_pgjobs.lifecycle import MOVES, NOW
 JOB = "django_pgjobs_job"
 WORKER = "django_pgjobs_worker"
 QUEUE = "django_pgjobs_queue"
-FIGURE = "django_pgjobs_figure"
 
 NEAR = 200  # jobs of a lane among which a claim looks for certain kinds
 MOST_ERRORS = 25  # entries kept in `errors`, the latest ones
@@ -116,15 +115,15 @@ returning j.id, j.claims
 
 # A lane is a (queue, priority) with a pending job. Its head, the first one, costs one probe of the
 # claim index, so lanes whose jobs are all in the future cost nothing more.
-_HEAD = "order by priority desc, run_at, id limit 1"
+HEAD = "order by priority desc, run_at, id limit 1"
 _LANES = f"""found(queue, priority, run_at, id) as (
     select first.* from served cross join lateral (
         select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = served.name {_HEAD}) first
+        where status = 'pending' and queue = served.name {HEAD}) first
   union all
     select next.* from found cross join lateral (
         select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = found.queue and priority < found.priority {_HEAD}) next
+        where status = 'pending' and queue = found.queue and priority < found.priority {HEAD}) next
 ),
 lane as materialized (select * from found where run_at <= {NOW} and {_LIVING})"""
 
@@ -240,11 +239,11 @@ returning j.id, j.claims
 """
 
 # The latest errors. What SQL has put there may be too large to be stored once more.
-_KEPT_ERRORS = f"""case
+KEPT_ERRORS = f"""case
     when pg_column_size(j.errors) > {MOST_ERROR_BYTES} then '[]'
     when jsonb_array_length(j.errors) >= {MOST_ERRORS} then j.errors - 0
     else j.errors end"""
-_NOTE_ERROR = f"""last_error = s.last_error, errors = {_KEPT_ERRORS} || jsonb_build_array(s.error || jsonb_build_object('at', {NOW}))"""
+_NOTE_ERROR = f"""last_error = s.last_error, errors = {KEPT_ERRORS} || jsonb_build_array(s.error || jsonb_build_object('at', {NOW}))"""
 _FAILURES = """jsonb_to_recordset(%(rows)s::jsonb)
     s(id bigint, claims int, delay float8, last_error text, error jsonb)"""
 
@@ -337,193 +336,3 @@ _ORPHANS = f"""{JOB} j
         select from unnest(%(ids)s::bigint[], %(claims)s::int[]) held(id, claims)
         where held.id = j.id and held.claims = j.claims)"""
 RELEASE_ORPHANS = f"with {_give_back(_ORPHANS)} select id from done"
-
-# ---------------------------------------------------------------------------------------- workers
-
-# Run by leases, on a connection of their own. Raw like their neighbours, rows by primary key.
-REGISTER = f"""
-insert into {WORKER} (host, pid, queues, threads) values (%(host)s, %(pid)s, %(queues)s::jsonb,
-%(threads)s) returning id
-"""
-HEARTBEAT = f"""
-update {WORKER} set heartbeat_at = {NOW}, stopping_at = case when %(stopping)s
-then coalesce(stopping_at, {NOW}) end
-where id = any(%(workers)s::bigint[]) and died_at is null returning id
-"""
-END_LEASE = f"""
-update {WORKER} set died_at = {NOW}, death = %(death)s, started = %(started)s::jsonb
-where id = %(worker)s and died_at is null
-"""
-
-# ------------------------------------------------------------------------------------------- reap
-
-_EXPIRED = f"< {NOW} - make_interval(secs => %(lease)s)"
-
-# Run by reaper.run(), as a transaction of its own: death is recorded first, under the lock of the
-# worker's row and with the heartbeat checked again, and only then are its jobs taken. In one
-# statement a heartbeat that commits meanwhile goes unseen. Index: pgjobs_worker_living.
-RECORD_DEATHS = f"""
-update {WORKER} set died_at = {NOW}, death = %(death)s
-where id = any(array(
-    select id from {WORKER}
-    where died_at is null and heartbeat_at {_EXPIRED}
-    for update skip locked))
-returning id, host, pid
-"""
-
-# A running row is lost if its worker's death is recorded, or if it has no worker row and is older
-# than a lease (a row that somebody made or aged by hand). A living worker's never is.
-
-
-def _lost(dead: str) -> str:
-    return f"""from {JOB} j left join {WORKER} w on w.id = j.locked_by
-    where j.status = 'running' and ({dead} or (w.id is null and j.locked_at {_EXPIRED}))"""
-
-
-_NOTE_LOSS = f"""last_error = lost.message, errors = {_KEPT_ERRORS} || jsonb_build_array(jsonb_build_object('attempt', j.attempts, 'error', 'WorkerLost',
-        'message', lost.message, 'traceback', '', 'worker', lost.worker, 'at', {NOW}))"""
-
-# Run by reaper.run(). Raw: three moves and the lock in one statement. The
-# back-off is retries.Exponential()'s, since a reaper has no handler code. Index: pgjobs_job_running.
-REAP = f"""
-with lost as materialized (
-    select j.id, coalesce(w.host || ':' || w.pid || ' #' || w.id, '#' || j.locked_by) as worker,
-        'The worker was lost: ' || coalesce(nullif(w.death, ''), 'it is not registered')
-        || '.' as message,
-        w.started is null or w.started @> to_jsonb(j.id) as started
-    {_lost("w.died_at is not null")}
-    limit %(limit)s for update of j skip locked
-),
-released as (
-    update {JOB} j set {MOVES["release"].assignments}
-    from lost where j.id = lost.id and not lost.started and j.cancel_requested_at is null
-    returning j.id, j.kind, j.status, j.attempts
-),
-retried as (
-    update {JOB} j set {MOVES["reap"].assignments}, {_NOTE_LOSS}, run_at = {NOW} + make_interval(
-        secs => least(power(2, least(17, greatest(1, j.attempts - j.attempts_before))), 86400 / 1.1)
-                * (0.9 + random() * 0.2))
-    from lost where j.id = lost.id and lost.started
-        and j.attempts < j.max_attempts and j.cancel_requested_at is null
-    returning j.id, j.kind, j.status, j.attempts
-),
-failed as (
-    update {JOB} j set {MOVES["reap_to_failed"].assignments}, {_NOTE_LOSS}
-    from lost where j.id = lost.id and lost.started
-        and j.attempts >= j.max_attempts and j.cancel_requested_at is null
-    returning j.id, j.kind, j.status, j.attempts
-),
-cancelled as (
-    update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_LOSS}
-    from lost where j.id = lost.id and j.cancel_requested_at is not null
-    returning j.id, j.kind, j.status, j.attempts
-)
-select * from released union all select * from retried
-union all select * from failed union all select * from cancelled
-"""
-
-# Run by reaper.preview(): what run() would do.
-COUNT_LOST = f"select count(*) {_lost(f'(w.died_at is not null or w.heartbeat_at {_EXPIRED})')}"
-COUNT_DEAD = f"""
-select count(*) from {WORKER}
-where died_at is null and heartbeat_at {_EXPIRED}
-"""
-
-# ------------------------------------------------------------------------------------------ prune
-
-
-def _old(status: str) -> str:
-    return f"""from {JOB} where status = '{status}' and finished_at is not null
-        and finished_at < {NOW} - make_interval(secs => %(keep)s)"""
-
-
-# Run by reaper.run() batch by batch, each its own transaction, so that it can stop anywhere. Raw:
-# ordered, limited and locked in one statement. Index: pgjobs_job_finished.
-PRUNE = {
-    status: f"""
-delete from {JOB} where id = any(array(
-    select id {_old(status)} order by finished_at limit %(limit)s for update skip locked))
-returning id
-"""
-    for status in ("done", "failed", "cancelled")
-}
-COUNT_OLD = {status: f"select count(*) {_old(status)}" for status in PRUNE}
-
-# Run by reaper.run(): workers that died long ago and hold nothing.
-PRUNE_WORKERS = f"""
-delete from {WORKER} where id = any(array(
-    select w.id from {WORKER} w where died_at < {NOW} - make_interval(secs => %(keep)s)
-    and not exists (select from {JOB} j where j.status = 'running' and j.locked_by = w.id)
-    for update of w skip locked))
-"""
-
-
-# --------------------------------------------------------------------------------- look at queues
-
-# Run by admin.queues. Raw: lanes are found by jumping from one to the next, and each count ends at
-# `most`. Indexes: pgjobs_job_claim for what waits, pgjobs_job_running and pgjobs_job_finished.
-QUEUES = f"""
-with recursive queues(name) as (
-    (select queue from {JOB} where status = 'pending' order by queue limit 1)
-  union all
-    select (select queue from {JOB} where status = 'pending' and queue > queues.name
-            order by queue limit 1)
-    from queues where queues.name is not null
-),
-lane(queue, priority, run_at) as (
-    select first.* from queues cross join lateral (
-        select queue, priority, run_at from {JOB}
-        where status = 'pending' and queue = queues.name {_HEAD}) first
-  union all
-    select next.* from lane cross join lateral (
-        select queue, priority, run_at from {JOB}
-        where status = 'pending' and queue = lane.queue and priority < lane.priority {_HEAD}) next
-),
-waiting as (
-    select lane.queue as name, least(sum(due.jobs), %(most)s) as due,
-        least(sum(later.jobs), %(most)s) as later,
-        min(lane.run_at) filter (where lane.run_at <= {NOW}) as oldest
-    from lane
-    cross join lateral (select count(*) as jobs from (
-        select from {JOB} where status = 'pending' and queue = lane.queue
-            and priority = lane.priority and run_at <= {NOW} limit %(most)s) job) due
-    cross join lateral (select count(*) as jobs from (
-        select from {JOB} where status = 'pending' and queue = lane.queue
-            and priority = lane.priority and run_at > {NOW} limit %(most)s) job) later
-    group by lane.queue
-),
-active as (
-    select queue as name, count(*) as jobs from {JOB} where status = 'running' group by queue
-),
-broken as (
-    select queue as name, count(*) as jobs from (
-        select queue from {JOB}
-        where status = 'failed' and finished_at > {NOW} - interval '1 hour' limit %(most)s) job
-    group by queue
-),
-known as (
-    select name from waiting union select name from active union select name from broken
-    union select name from {QUEUE} where paused_at is not null
-    union select unnest(%(declared)s::text[])
-)
-select known.name, coalesce(due, 0), coalesce(later, 0), coalesce(active.jobs, 0),
-    coalesce(broken.jobs, 0), oldest, q.paused_at, coalesce(q.paused_by, '')
-from known left join waiting using (name) left join active using (name) left join broken using (name)
-left join {QUEUE} q on q.name = known.name order by known.name
-"""
-
-# Run by figures.Figures. Raw: an upsert that adds. In order, so that two workers cannot wait for each
-# other. Index: the primary key.
-ADD_FIGURES = f"""
-insert into {FIGURE} as f (minute, queue, kind, done, failed, wait, run)
-select date_trunc('minute', {NOW}), * from unnest(%(queues)s::text[], %(kinds)s::text[],
-    %(done)s::bigint[], %(failed)s::bigint[], %(waits)s::float8[], %(runs)s::float8[]) added(queue, kind)
-order by queue, kind
-on conflict (minute, queue, kind) do update set done = f.done + excluded.done,
-    failed = f.failed + excluded.failed, wait = f.wait + excluded.wait, run = f.run + excluded.run
-"""
-
-# Run by reaper. Raw: the database's clock, in a statement like the others. Index: the primary key.
-PRUNE_FIGURES = f"""
-delete from {FIGURE} where minute < {NOW} - make_interval(secs => %(keep)s)
-"""

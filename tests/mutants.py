@@ -80,7 +80,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "verbs-wait": (_INTERLEAVINGS,),
     # handlers
     "stuck-is-retried-at-once": (
-        f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced[sleep]",
+        f"{_TIMEOUTS}test_the_others_of_a_process_finish_before_it_is_replaced",
     ),
     "timeouts-are-losses": (
         f"{_TIMEOUTS}test_what_cannot_be_interrupted_has_its_process_replaced",
@@ -111,7 +111,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         "acceptance/test_fault_points.py::test_a_process_that_fails_here_breaks_no_promise[start]",
     ),
     # transactions
-    "atomic-is-ignored": (f"{_ATOMIC}test_the_writes_and_done_are_one_transaction",),
+    "atomic-is-ignored": (
+        "acceptance/test_atomic_jobs.py::test_a_lease_that_is_lost_meanwhile_takes_the_writes_back",
+    ),
     "lost-leases-commit": (f"{_ATOMIC}test_a_lost_lease_takes_the_writes_back",),
     "failures-keep-writes": (
         f"{_ATOMIC}test_an_error_takes_the_writes_back_and_is_left_for_the_pump",

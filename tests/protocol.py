@@ -6,11 +6,23 @@ transaction open. Until then the one who asks may hold it back or send it on, as
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 _HEAD = 5  # bytes of each message before its text: the type, and a length that includes itself
 _ERROR, _READY = ord("E"), ord("Z")
 _IDLE = ord("I")
+
+
+# A client that prepares a statement says its text once, and then its name. Each fits into one piece.
+_PARSE = re.compile(rb"P.{4}(\w+)\0([^\0]*)\0", re.DOTALL)
+_BIND = re.compile(rb"B.{4}\w*\0(\w+)\0", re.DOTALL)
+
+
+def spell_out(request: bytes, prepared: dict[bytes, bytes]) -> bytes:
+    """Add the text of each statement that is only named; take away what is only being prepared."""
+    prepared.update(_PARSE.findall(request))
+    return _PARSE.sub(b"", request) + b"".join(prepared.get(name, b"") for name in _BIND.findall(request))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
-from tests.protocol import Moment, Watch
+from tests.protocol import Moment, Watch, spell_out
 
 
 @dataclass(eq=False)
@@ -24,6 +24,7 @@ class _Link:
     server: socket.socket
     watch: Watch | None = None
     silent: bool = False
+    prepared: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class Proxy:
@@ -109,6 +110,7 @@ class Proxy:
             self._close(link)
 
     def _note_request(self, link: _Link, data: bytes) -> None:
+        data = spell_out(data, link.prepared)
         if link.watch is None:
             moment = next((m for m in self._moments if m.statement in data), None)
             link.watch = Watch(moment) if moment else None

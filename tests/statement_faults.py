@@ -15,9 +15,16 @@ def _statements() -> Any:
     return statements
 
 
+def _upkeep() -> Any:
+    from django_pgjobs import upkeep  # noqa: PLC0415 -- likewise
+
+    return upkeep
+
+
 def _change(name: str, old: str, new: str) -> None:
     """Change one statement."""
-    setattr(_statements(), name, _changed(getattr(_statements(), name), old, new))
+    module = _statements() if hasattr(_statements(), name) else _upkeep()
+    setattr(module, name, _changed(getattr(module, name), old, new))
 
 
 def _change_claims(old: str, new: str, names: tuple[str, ...] = CLAIMS) -> None:
@@ -151,8 +158,8 @@ def deaths_without_a_look() -> None:
 
 def prune_waits() -> None:
     """Wait for locked rows, in no order."""
-    for status, text in _statements().PRUNE.items():
-        _statements().PRUNE[status] = text.replace(
+    for status, text in _upkeep().PRUNE.items():
+        _upkeep().PRUNE[status] = text.replace(
             "order by finished_at limit %(limit)s for update skip locked",
             "order by random() limit %(limit)s",
         )

@@ -15,11 +15,11 @@ def no_death_signal() -> None:
 
 def deaths_name_nothing() -> None:
     """Record a death without the jobs that had started."""
-    from django_pgjobs import statements  # noqa: PLC0415 -- likewise
+    from django_pgjobs import upkeep  # noqa: PLC0415 -- likewise
 
     given = "%(started)s::jsonb"
-    assert given in statements.END_LEASE, "adapt the fault to the statement"
-    statements.END_LEASE = statements.END_LEASE.replace(given, f"nullif({given}, {given})")
+    assert given in upkeep.END_LEASE, "adapt the fault to the statement"
+    upkeep.END_LEASE = upkeep.END_LEASE.replace(given, f"nullif({given}, {given})")
 
 
 def no_heartbeats() -> None:

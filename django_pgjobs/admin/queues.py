@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.translation import gettext
 
-from django_pgjobs import registry, statements
+from django_pgjobs import inspection, registry
 from django_pgjobs.admin.acts import record
 from django_pgjobs.admin.windows import WINDOW
 from django_pgjobs.models import Queue
@@ -51,7 +51,7 @@ def depths() -> list[Depth]:
     """Return every queue that has something to tell, or that a handler names."""
     declared = sorted({job_type.options.queue for job_type in registry.kinds().values()})
     execute = execute_on_django(router.db_for_write(Queue))
-    rows = execute(statements.QUEUES, {"declared": declared, "most": WINDOW + 1})
+    rows = execute(inspection.QUEUES, {"declared": declared, "most": WINDOW + 1})
     return [Depth(*row) for row in rows]
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from django.db import connection
 
-from django_pgjobs import lifecycle, outcomes, statements
+from django_pgjobs import lifecycle, outcomes, statements, upkeep
 from django_pgjobs.claims import release, release_orphans
 from django_pgjobs.lifecycle import FINAL, MOVES, Status
 from django_pgjobs.models import Job
@@ -111,7 +111,7 @@ def _statement(sql, job):
 
 def _reap(job):
     make_worker(id=7, died_at=FUTURE)
-    return bool(execute(statements.REAP, {"lease": 60.0, "limit": 10}))
+    return bool(execute(upkeep.REAP, {"lease": 60.0, "limit": 10}))
 
 
 STATEMENTS = {
