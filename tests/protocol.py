@@ -22,7 +22,9 @@ _BIND = re.compile(rb"B.{4}\w*\0(\w+)\0", re.DOTALL)
 def spell_out(request: bytes, prepared: dict[bytes, bytes]) -> bytes:
     """Add the text of each statement that is only named; take away what is only being prepared."""
     prepared.update(_PARSE.findall(request))
-    return _PARSE.sub(b"", request) + b"".join(prepared.get(name, b"") for name in _BIND.findall(request))
+    return _PARSE.sub(b"", request) + b"".join(
+        prepared.get(name, b"") for name in _BIND.findall(request)
+    )
 
 
 @dataclass(frozen=True, eq=False)
