@@ -9,11 +9,11 @@ class CheckoutForm(forms.Form):
     """Where the receipt goes, and to whom the parcel."""
 
     email = forms.EmailField(
-        label="Your e-mail address",
+        label="Your email address",
         label_suffix="",
         help_text="The receipt goes there.",
         error_messages={
-            "required": "Enter your e-mail address.",
+            "required": "Enter your email address.",
             "invalid": "Enter a valid email address, such as ada@example.com.",
         },
         widget=forms.EmailInput({"autocomplete": "email"}),

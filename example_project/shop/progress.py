@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django_pgjobs import Job
 
 TITLES = {
-    "send_receipt": "Receipt by e-mail",
+    "send_receipt": "Receipt by email",
     "make_invoice": "Invoice",
     "book_courier": "Courier",
     "add_loyalty_points": "Loyalty points",
@@ -31,9 +31,9 @@ class Step:
             case "pending":
                 return "Waits for a worker."
             case "running":
-                return "A worker is at it."
+                return "A worker is running it."
             case "done":
-                return "Done at the first attempt." if job.attempts == 1 else "Done in the end."
+                return f"Done at attempt {job.attempts}."
             case "failed":
                 return "We have given up. Our staff can retry it."
             case _:
