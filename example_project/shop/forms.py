@@ -11,6 +11,7 @@ class CheckoutForm(forms.Form):
     email = forms.EmailField(
         label="Your email address",
         label_suffix="",
+        max_length=254,  # as in the model; by itself a form allows more
         help_text="The receipt goes there.",
         error_messages={
             "required": "Enter your email address.",
