@@ -99,7 +99,7 @@ def test_failures_are_told_and_the_page_rests_when_all_is_final(page, site, work
     page.clock.install()
     order(page)
     worker("mail", "documents", "default")
-    page.get_by_text("Last error: 503, please try again later (call 1)").wait_for()
+    page.get_by_text("Last error: 503, please try again later (call 2)").wait_for()
     page.get_by_role("link", name="Reload it").wait_for(state="detached")
     assert statuses(page) == {
         "send_receipt": "done",
