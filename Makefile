@@ -33,7 +33,7 @@ demo: install ## see it work: a shop, a worker and a PostgreSQL, from order to r
 	@$(RUN) example_project.demo $(ARGS)
 
 .PHONY: serve
-serve: install ## open the example shop, with a worker beside it
+serve: install ## run the example shop, with a worker beside it, until Ctrl-C
 	@$(RUN) example_project.serve $(ARGS)
 
 .PHONY: test

@@ -31,9 +31,10 @@ def main() -> int:
         with set_up() as stage:
             worker = stage.processes.start("worker", "runjobs")
             print("  a worker       manage.py runjobs\n")
-            print(f"Open {stage.site} and order something.")
-            print(f"Receipts and invoices are written to {stage.processes.folder}.")
-            print(f"Look at its jobs: {stage.site}admin/, user {STAFF}, password {stage.password}")
+            print(f"Open the shop  {stage.site}")
+            print("and order something: the page of your order shows its jobs at work.\n")
+            print(f"  the admin      {stage.site}admin/  user {STAFF}, password {stage.password}")
+            print(f"  its files      {stage.processes.folder}: receipts and invoices\n")
             print("Ctrl-C ends it and deletes everything. What the worker says:\n", flush=True)
             follow(worker, stage.processes)
     except KeyboardInterrupt:

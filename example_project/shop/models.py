@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.db import models
 from django.db.models import F
 from django.urls import reverse
@@ -18,6 +20,7 @@ class Product(models.Model):
     description = models.CharField(max_length=200)
     price = models.DecimalField(max_digits=8, decimal_places=2)
     stock = models.PositiveIntegerField()
+    picture = models.CharField(max_length=100, blank=True)  # a static file
 
     def __str__(self) -> str:
         return self.name
@@ -39,9 +42,12 @@ class Product(models.Model):
 class Order(models.Model):
     """One product for one customer."""
 
+    # In the address of its page: whoever knows it may look, and nobody can guess it.
+    reference = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     product = models.ForeignKey(Product, on_delete=models.PROTECT)
     price = models.DecimalField(max_digits=8, decimal_places=2)
     email = models.EmailField()
+    name = models.CharField(max_length=100, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     courier_calls = models.PositiveIntegerField(default=0)
     tracking_code = models.CharField(max_length=20, blank=True)
@@ -51,4 +57,4 @@ class Order(models.Model):
 
     def get_absolute_url(self) -> str:
         """Return the page that shows what became of it."""
-        return reverse("shop:order", args=[self.pk])
+        return reverse("shop:order", args=[self.reference])

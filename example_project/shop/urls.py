@@ -10,5 +10,5 @@ app_name = "shop"
 urlpatterns = [
     path("", views.product_list, name="products"),
     path("products/<int:product_id>/", views.checkout, name="checkout"),
-    path("orders/<int:order_id>/", views.order_detail, name="order"),
+    path("orders/<uuid:reference>/", views.order_detail, name="order"),
 ]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from uuid import UUID
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
 
 from django_pgjobs import Job, enqueue
 from example_project.shop.forms import CheckoutForm
 from example_project.shop.jobs import add_loyalty_points, book_courier, make_invoice
 from example_project.shop.models import Order, Product, SoldOut
+from example_project.shop.progress import Progress
 
 
 def product_list(request: HttpRequest) -> HttpResponse:
@@ -22,13 +25,13 @@ def product_list(request: HttpRequest) -> HttpResponse:
 def checkout(request: HttpRequest, product_id: int) -> HttpResponse:
     """Place an order: the order and its jobs are committed together, or not at all."""
     product = get_object_or_404(Product, pk=product_id)
-    form = CheckoutForm(request.POST or None)
+    form = CheckoutForm(request.POST if request.method == "POST" else None)
     status = HTTPStatus.OK
     if form.is_valid():
         try:
             with transaction.atomic():
-                email = form.cleaned_data["email"]
-                order = Order.objects.create(product=product, price=product.price, email=email)
+                price = product.price
+                order = Order.objects.create(product=product, price=price, **form.cleaned_data)
                 enqueue("send_receipt", order_id=order.pk)  # by name
                 make_invoice.enqueue(order_id=order.pk)  # by function: checked by mypy
                 book_courier.enqueue(order_id=order.pk)
@@ -42,10 +45,10 @@ def checkout(request: HttpRequest, product_id: int) -> HttpResponse:
     return render(request, "shop/checkout.html", {"product": product, "form": form}, status=status)
 
 
-def order_detail(request: HttpRequest, order_id: int) -> HttpResponse:
+@never_cache
+def order_detail(request: HttpRequest, reference: UUID) -> HttpResponse:
     """Show an order and its jobs: rows like any others."""
-    order = get_object_or_404(Order.objects.select_related("product"), pk=order_id)
+    order = get_object_or_404(Order.objects.select_related("product"), reference=reference)
     jobs = Job.objects.filter(payload__order_id=order.pk).order_by("pk")
-    unfinished = any(job.finished_at is None for job in jobs)
-    context = {"order": order, "jobs": jobs, "unfinished": unfinished}
+    context = {"order": order, "progress": Progress(jobs)}
     return render(request, "shop/order_detail.html", context)

@@ -41,18 +41,22 @@ def chromium(monkeypatch) -> Iterator[sync_api.Browser]:
 
 
 @pytest.fixture
-def page(request, chromium, live_server) -> Iterator[sync_api.Page]:
+def site(live_server) -> str:
+    """The address of what is browsed."""
+    return live_server.url
+
+
+@pytest.fixture
+def page(request, chromium, site) -> Iterator[sync_api.Page]:
     """A page that fails its test at its end for whatever it complained about."""
-    context = chromium.new_context(base_url=live_server.url)
+    context = chromium.new_context(base_url=site)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type in {"error", "warning"} else 0)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on(
         "request",
-        lambda r: (
-            None if r.url.startswith((live_server.url, "data:")) else complaints.append(r.url)
-        ),
+        lambda r: None if r.url.startswith((site, "data:")) else complaints.append(r.url),
     )
     yield page
     if folder := os.environ.get("PGJOBS_TEST_SCREENSHOTS"):

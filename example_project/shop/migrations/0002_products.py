@@ -9,16 +9,28 @@ if TYPE_CHECKING:
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 PRODUCTS = [
-    ("The last umbrella", "Dark blue, wooden handle. There will be no other.", "39.00", 1),
-    ("Rubber boots", "For puddles of every depth.", "25.50", 20),
-    ("Tea for a grey day", "100 g of Assam, strong enough for milk.", "7.80", 100),
+    (
+        "The last umbrella",
+        "Dark blue, wooden handle. There will be no other.",
+        "39.00",
+        1,
+        "umbrella",
+    ),
+    ("Rubber boots", "For puddles of every depth.", "25.50", 20, "boots"),
+    ("Tea for a grey day", "100 g of Assam, strong enough for milk.", "7.80", 100, "tea"),
 ]
 
 
 def stock_the_shelves(apps: Apps, _schema_editor: BaseDatabaseSchemaEditor) -> None:
     product = apps.get_model("shop", "Product")
-    for name, description, price, stock in PRODUCTS:
-        product.objects.create(name=name, description=description, price=price, stock=stock)
+    for name, description, price, stock, picture in PRODUCTS:
+        product.objects.create(
+            name=name,
+            description=description,
+            price=price,
+            stock=stock,
+            picture=f"shop/{picture}.svg",
+        )
 
 
 class Migration(migrations.Migration):

@@ -1,0 +1,46 @@
+"""What the jobs of an order do, run by `drain()` in the test's own transaction."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from django.core import mail
+from django.test import TestCase
+
+from django_pgjobs import Job
+from django_pgjobs.testing import drain
+from example_project.shop.models import Order, Product
+
+
+class JobTests(TestCase):
+    """An order whose due jobs have run once."""
+
+    def setUp(self) -> None:
+        product = Product.objects.get(name="Rubber boots")
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        with self.settings(SHOP_INVOICES=folder, SHOP_INVOICE_SECONDS=0):
+            self.client.post(product.get_absolute_url(), {"email": "ada@example.com"})
+            drain()
+        self.files = [file.name for file in folder.iterdir()]
+        self.order = Order.objects.get()
+
+    def test_the_receipt_goes_to_the_customer(self) -> None:
+        [receipt] = mail.outbox
+        self.assertEqual(receipt.to, ["ada@example.com"])
+        self.assertIn("Rubber boots, 25.50 EUR", receipt.body)
+
+    def test_the_invoice_is_complete(self) -> None:
+        self.assertEqual(self.files, [f"invoice-{self.order.pk}.txt"])
+
+    def test_the_courier_is_asked_again_later(self) -> None:
+        job = Job.objects.delayed().get(kind="book_courier")
+        self.assertEqual(job.attempts, 1)
+        self.assertIn("503", job.last_error)
+
+    def test_the_pages_show_what_is_left_and_what_has_happened(self) -> None:
+        self.assertContains(self.client.get("/"), "19 left")
+        page = self.client.get(self.order.get_absolute_url())
+        self.assertContains(page, "Your receipt was sent to")
+        self.assertContains(page, "Last error: 503, please try again later (call 1)")
+        self.assertContains(page, "2 of 4 jobs are finished")
