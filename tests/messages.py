@@ -39,6 +39,11 @@ def po(language: str) -> Path:
     return LOCALE / language / "LC_MESSAGES" / "django.po"
 
 
+def forms(string: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the plural forms of a message, or the only one."""
+    return (string,) if isinstance(string, str) else tuple(string)
+
+
 def _sources() -> Iterator[tuple[str, str]]:
     """Yield the name and the Python, or what looks enough like it, of every file with messages."""
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -92,14 +97,10 @@ def main() -> int:
         po(language).write_text(updated(language), encoding="utf-8")
         po(language).with_suffix(".mo").write_bytes(compiled(language))
         for message in read(language):
-            if message.id and (message.fuzzy or not all(_strings(message.string))):
+            if message.id and (message.fuzzy or not all(forms(message.string))):
                 left += 1
                 print(f"{po(language)}:{message.lineno}: translate {message.id!r}")
     return min(left, 1)
-
-
-def _strings(string: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (string,) if isinstance(string, str) else string
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from babel.messages.mofile import read_mo
 
 from tests import messages
+from tests.messages import forms
 
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")
 
@@ -22,10 +23,6 @@ def translations(catalog) -> dict[tuple, tuple[str, ...]]:
         for message in catalog
         if message.id
     }
-
-
-def forms(string: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    return (string,) if isinstance(string, str) else tuple(string)
 
 
 def placeholders(text: str) -> frozenset[str]:
