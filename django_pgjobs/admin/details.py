@@ -86,10 +86,12 @@ def _moment(at: object) -> datetime.datetime | None:
     """Read the time of an error, which plain SQL may have stored in any form."""
     try:
         moment = parse_datetime(at) if isinstance(at, str) else None
-    except ValueError:  # well formed, and a 13th month
+        if moment is None or timezone.is_aware(moment) is settings.USE_TZ:
+            return moment
+        # Times with a zone and times without one cannot be sorted together.
+        return timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
+    except (ValueError, OverflowError):  # well formed, and in a 13th month
         return None
-    # Times that know of a zone and times that know of none cannot be sorted together.
-    return moment if moment and timezone.is_aware(moment) is settings.USE_TZ else None
 
 
 def _worker(pk: int | None) -> str:
