@@ -78,6 +78,10 @@ migrations: install ## check that the models have their migrations
 		-W "ignore:Got an error checking a consistent migration history:RuntimeWarning" \
 		-m django makemigrations --check --dry-run
 
+.PHONY: messages
+messages: install ## bring the translations up to what the sources say, and compile them
+	@$(RUN) tests.messages
+
 .PHONY: docs
 docs: install ## build the documentation, warnings as errors
 	@echo "Sphinx: docs/_build/html"

@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import models, router, transaction
 from django.db.models.expressions import RawSQL
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 if TYPE_CHECKING:
     from django_pgjobs.models import Job
 
 
 class Status(models.TextChoices):
-    """The status of a job, as stored."""
+    """The status of a job, as stored; pages show it in words of their language."""
 
-    PENDING = "pending", _("pending")
-    RUNNING = "running", _("running")
-    DONE = "done", _("done")
-    FAILED = "failed", _("failed")
-    CANCELLED = "cancelled", _("cancelled")
-    BLOCKED = "blocked", _("blocked")  # reserved for dependencies between jobs
+    PENDING = "pending", pgettext_lazy("job", "pending")
+    RUNNING = "running", pgettext_lazy("job", "running")
+    DONE = "done", pgettext_lazy("job", "done")
+    FAILED = "failed", pgettext_lazy("job", "failed")
+    CANCELLED = "cancelled", pgettext_lazy("job", "cancelled")
+    BLOCKED = "blocked", pgettext_lazy("job", "blocked")  # reserved for dependencies between jobs
 
 
 FINAL = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})

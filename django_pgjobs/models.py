@@ -17,6 +17,7 @@ from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from django_pgjobs import lifecycle, notify
 from django_pgjobs.lifecycle import FINAL, Status
@@ -115,7 +116,7 @@ class Job(models.Model):
         help_text=_("The retry policy counts from here."),
     )
     claims = models.IntegerField(
-        _("claims"),
+        pgettext_lazy("job", "claims"),
         db_default=0,
         help_text=_(
             "Rises by one at each claim and never falls: with the worker, a claim's token."
@@ -297,8 +298,8 @@ class Figure(models.Model):
     )
 
     class Meta:
-        verbose_name = _("figure")
-        verbose_name_plural = _("figures")
+        verbose_name = pgettext_lazy("job", "figure")
+        verbose_name_plural = pgettext_lazy("job", "figures")
 
     def __str__(self) -> str:
         return f"{self.kind} in {self.queue}, {self.minute:%Y-%m-%d %H:%M}"

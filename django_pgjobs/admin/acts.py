@@ -1,7 +1,7 @@
 """What staff may do with jobs: one guarded statement each, told and recorded.
 
 Invariant: an act changes only rows whose status allows it, says how many it left alone and why, and
-leaves a LogEntry that names the user.
+leaves a LogEntry that names the user. What is stored is the same in every language.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
-from django.utils.translation import gettext, ngettext
+from django.utils.formats import localize
+from django.utils.text import get_text_list
+from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import lifecycle
@@ -50,23 +52,29 @@ class Act:
         """Do it, record it, and return how many rows it changed."""
         changed = self.do(jobs)
         if changed:
-            record(request, Job, one or _jobs(changed), _told(self, request), self.flag)
+            record(request, Job, one or f"{changed} ×", _told(self, request), self.flag)
         return changed
 
     def tell(self, changed: int, asked: int | None) -> str:
         """Say how many were changed and why others were not; `asked` None is not known."""
-        text = f"{self.label}: {_jobs(changed)}."
+        done = ngettext("%(act)s: %(count)s job.", "%(act)s: %(count)s jobs.", changed) % {
+            "act": self.label,
+            "count": localize(changed),
+        }
         left = None if asked is None else max(0, asked - changed)
         if left == 0:
-            return text
-        statuses = ", ".join(str(s.label) for s in sorted(self.sources))
-        why = gettext("not %(statuses)s, or locked at this moment") % {"statuses": statuses}
-        if left is None:
-            return f"{text} " + gettext("Others were left alone: %(why)s.") % {"why": why}
-        skipped = ngettext("%(count)d was skipped", "%(count)d were skipped", left) % {
-            "count": left
-        }
-        return f"{text} {skipped}: {why}."
+            return done
+        rest = (
+            gettext("Others were left alone: not %(statuses)s, or locked at this moment.")
+            if left is None
+            else ngettext(
+                "%(count)s was skipped: not %(statuses)s, or locked at this moment.",
+                "%(count)s were skipped: not %(statuses)s, or locked at this moment.",
+                left,
+            )
+        )
+        statuses = get_text_list([str(status.label) for status in sorted(self.sources)])
+        return f"{done} {rest % {'count': localize(left), 'statuses': statuses}}"
 
 
 def record(
@@ -88,13 +96,15 @@ def record(
     )
 
 
-def _jobs(count: int) -> str:
-    return ngettext("%(count)d job", "%(count)d jobs", count) % {"count": count}
+def recorded(message: str) -> str:
+    """Return what `Act.on` has recorded as its reader would say it."""
+    name, space, filters = message.partition(" ")
+    return f"{ACTS[name].label}{space}{filters}" if name in ACTS else message
 
 
 def _told(act: Act, request: HttpRequest) -> str:
     filters = request.GET.urlencode()
-    return f"{act.label} ({filters})" if filters else str(act.label)
+    return f"{act.name} ({filters})" if filters else act.name
 
 
 ACTS = {
@@ -118,7 +128,7 @@ ACTS = {
         ),
         Act(
             "cancel",
-            _("Cancel"),
+            pgettext_lazy("act on a job", "Cancel"),
             _("Cancel selected jobs"),
             "cancel_job",
             frozenset({Status.PENDING, Status.RUNNING}),

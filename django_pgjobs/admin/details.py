@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from django.conf import settings
 from django.contrib import admin
 from django.template.loader import render_to_string
+from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
-from django.utils.translation import gettext
+from django.utils.text import capfirst
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import conf
@@ -64,7 +67,7 @@ def timeline(job: Job) -> list[Event]:
     if job.cancel_requested_at:
         events.append(Event(job.cancel_requested_at, gettext("Cancel requested")))
     if job.finished_at:
-        events.append(Event(job.finished_at, str(job.get_status_display()).capitalize()))
+        events.append(Event(job.finished_at, capfirst(job.get_status_display())))
     known = sorted((e for e in events if e.at is not None), key=lambda e: e.at)  # type: ignore[arg-type,return-value]
     if job.status == Job.Status.PENDING:
         due = gettext("Due (attempt %(number)d)") % {"number": job.attempts + 1}
@@ -76,9 +79,19 @@ def _failures(job: Job) -> Iterator[Event]:
     for error in job.errors:
         if isinstance(error, dict):
             what = gettext("Attempt %(number)s failed") % {"number": error.get("attempt", "?")}
-            at = error.get("at")
-            moment = parse_datetime(at) if isinstance(at, str) else None
-            yield Event(moment, what, str(error.get("worker", "")))
+            yield Event(_moment(error.get("at")), what, str(error.get("worker", "")))
+
+
+def _moment(at: object) -> datetime.datetime | None:
+    """Read the time of an error, which plain SQL may have stored in any form."""
+    try:
+        moment = parse_datetime(at) if isinstance(at, str) else None
+        if moment is None or timezone.is_aware(moment) is settings.USE_TZ:
+            return moment
+        # Times with a zone and times without one cannot be sorted together.
+        return timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
+    except (ValueError, OverflowError):  # well formed, and in a 13th month
+        return None
 
 
 def _worker(pk: int | None) -> str:
@@ -115,7 +128,7 @@ def worker(job: Job) -> str:
     return _worker(job.locked_by) or NONE
 
 
-@admin.display(description=_("subject"))
+@admin.display(description=pgettext_lazy("job", "subject"))
 def subject(job: Job) -> str:
     """The instance that the job is about."""
     return f"{job.subject_type}:{job.subject_id}" if job.subject_id else NONE
@@ -142,6 +155,7 @@ def errors(job: Job) -> str:
             key: error.get(key) or ""
             for key in ("attempt", "error", "message", "traceback", "worker", "at")
         }
+        | {"at": _moment(error.get("at")) or error.get("at") or ""}
         for error in reversed(job.errors)
         if isinstance(error, dict)
     ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from django_pgjobs import registry
 from django_pgjobs.lifecycle import Status
@@ -75,7 +76,7 @@ class KindFilter(_Shown):
 class FinishedFilter(_Shown):
     """By the time since the end."""
 
-    title = _("finished")
+    title = pgettext_lazy("filter", "finished")
     parameter_name = "finished"
     _choices: ClassVar = [
         ("hour", _("in the last hour")),

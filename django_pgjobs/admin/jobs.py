@@ -18,11 +18,11 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.timesince import timesince
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs.admin import details
-from django_pgjobs.admin.acts import ACTS, Act
+from django_pgjobs.admin.acts import ACTS, Act, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS
 from django_pgjobs.admin.overview import curves, overview
 from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, Choice
@@ -176,7 +176,7 @@ class JobAdmin(_JobAdmin):
         """How many of how many."""
         return f"{job.attempts} / {job.max_attempts}"
 
-    @admin.display(description=_("age"))
+    @admin.display(description=pgettext_lazy("job", "age"))
     def age(self, job: Job) -> str:
         """The time since it was enqueued."""
         return timesince(job.created_at, depth=1)
@@ -244,6 +244,16 @@ class JobAdmin(_JobAdmin):
                 f"{self.admin_site.name}:django_pgjobs_job_{page}", args=[] if gone else [job.pk]
             )
         )
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Name the acts in the language of who reads."""
+        answer = super().history_view(request, object_id, extra_context)
+        if isinstance(answer, TemplateResponse) and answer.context_data:
+            for entry in answer.context_data["action_list"]:
+                entry.change_message = recorded(entry.change_message)
+        return answer
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

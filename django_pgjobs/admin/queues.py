@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext
 
 from django_pgjobs import inspection, registry
@@ -85,7 +86,7 @@ class QueueAdmin(_QueueAdmin):
             raise PermissionDenied
         context = {
             **self.admin_site.each_context(request),
-            "title": str(self.opts.verbose_name_plural).capitalize(),
+            "title": capfirst(self.opts.verbose_name_plural),
             "opts": self.opts,
             "media": self.media,
             "queues": depths(),

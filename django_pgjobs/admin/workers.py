@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce, Now
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from django_pgjobs import conf
 from django_pgjobs.admin.windows import BoundedPaginator
@@ -26,10 +27,10 @@ else:
     _WorkerAdmin = admin.ModelAdmin
 
 _STATES = {
-    "living": _("living"),
-    "stopping": _("stopping"),
-    "silent": _("silent"),
-    "dead": _("dead"),
+    "living": pgettext_lazy("worker", "living"),
+    "stopping": pgettext_lazy("worker", "stopping"),
+    "silent": pgettext_lazy("worker", "silent"),
+    "dead": pgettext_lazy("worker", "dead"),
 }
 
 
@@ -96,7 +97,7 @@ class WorkerAdmin(_WorkerAdmin):
         """Host, process and id, as logs and errors call it."""
         return str(worker)
 
-    @admin.display(description=_("state"))
+    @admin.display(description=pgettext_lazy("worker", "state"))
     def state(self, worker: Any) -> str:
         """What is known of its life."""
         return format_html(

@@ -71,11 +71,12 @@ def test_an_act_says_how_many_were_done_and_why_others_were_not(as_user):
     answer = client.post(LIST, data, follow=True)
     [message] = [str(m) for m in answer.context["messages"]]
     assert (
-        message == "Retry: 2 jobs. 4 were skipped: not cancelled, failed, or locked at this moment."
+        message
+        == "Retry: 2 jobs. 4 were skipped: not cancelled or failed, or locked at this moment."
     )
     assert statuses() == {"pending": 4, "running": 1, "done": 1}
     entry = LogEntry.objects.get()
-    assert (entry.user.username, entry.object_repr) == ("superuser", "2 jobs")
+    assert (entry.user.username, entry.object_repr) == ("superuser", "2 \N{MULTIPLICATION SIGN}")
 
 
 def test_all_that_match_the_filters_are_acted_on_beyond_the_page(as_user):

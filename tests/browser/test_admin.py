@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
 from django_pgjobs.models import Job, Queue
 from tests.app.probes import hold, record
@@ -87,3 +88,20 @@ def test_every_page_fits_its_window(page, log_in, scheme, width):
         page.goto(f"/admin/django_pgjobs/{address}")
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, address
+
+
+@pytest.mark.parametrize("language", ["de", "es", "fr"])
+def test_long_words_fit_a_telephone(page, log_in, settings, language):
+    now = timezone.now()
+    page.set_viewport_size({"width": 390, "height": 800})
+    job = rows.make("failed", queue="mail", finished_at=now)
+    rows.make_worker()
+    worker = rows.make_worker(heartbeat_at=rows.AGO)
+    Queue.objects.create(name="mail", paused_at=now, paused_by="root")
+    log_in()
+    settings.LANGUAGE_CODE = language
+    addresses = ("", "job/", f"job/{job.pk}/change/", "worker/", f"worker/{worker.pk}/change/", "queue/")  # fmt: skip
+    for address in addresses:
+        page.goto(f"/admin/django_pgjobs/{address}")
+        assert page.locator("html").get_attribute("lang") == language
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, address

@@ -8,18 +8,25 @@ document.addEventListener("DOMContentLoaded", () => {
   let chart = null;
   let columns = null;
 
+  const language = document.documentElement.lang || undefined;
+  const written = (fields) => (seconds) => new Intl.DateTimeFormat(language, fields).format(new Date(1000 * seconds));
+  const clock = written({ hour: "numeric", minute: "2-digit" });
+  const moment = written({ dateStyle: "short", timeStyle: "short" });
+  const number = new Intl.NumberFormat(language);
+  const counted = (_, count) => count === null ? "–" : number.format(count);
+
   const options = () => {
     const axis = { stroke: colour("--body-fg"), grid: { stroke: colour("--hairline-color"), width: 1 }, ticks: { show: false } };
     const bars = uPlot.paths.bars({ size: [0.8, 12] });
     return {
       width: place.clientWidth,
       height: 220,
-      axes: [axis, { ...axis, size: 60 }],
+      axes: [{ ...axis, values: (_, times) => times.map(clock) }, { ...axis, size: 60, values: (_, counts) => counts.map(number.format) }],
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 5)] } },
       series: [
-        { label: figure.dataset.minute },
-        { label: figure.dataset.done, stroke: colour("--pgjobs-done"), fill: colour("--pgjobs-done"), paths: bars, points: { show: false } },
-        { label: figure.dataset.failed, stroke: colour("--pgjobs-failed"), width: 2, points: { show: false } },
+        { label: figure.dataset.minute, value: (_, seconds) => seconds === null ? "–" : moment(seconds) },
+        { label: figure.dataset.done, value: counted, stroke: colour("--pgjobs-done"), fill: colour("--pgjobs-done"), paths: bars, points: { show: false } },
+        { label: figure.dataset.failed, value: counted, stroke: colour("--pgjobs-failed"), width: 2, points: { show: false } },
       ],
     };
   };

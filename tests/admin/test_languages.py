@@ -1,0 +1,218 @@
+"""Staff read every page in their own language; what is stored and what is addressed is the same in all.
+
+One tour of the pages is made in English and in each language, over rows that only differ in their ids. No
+text of the second may have a message in English in it; and what both tours show nobody has marked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from html.parser import HTMLParser
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from babel.messages.pofile import read_po
+from django.contrib.admin.models import LogEntry
+from django.utils import timezone, translation
+from django.utils.text import capfirst
+
+from django_pgjobs import registry
+from django_pgjobs.admin import jobs as job_admin
+from django_pgjobs.models import Job, Queue, Worker
+from tests import messages
+from tests.db import rows
+
+ADMIN = "/admin/django_pgjobs/"
+SAID = ("title", "alt", "aria-label", "placeholder", "label")
+SAID_BY_SCRIPTS = ("data-confirm", "data-done", "data-failed", "data-minute")
+ADDRESSES = ("href", "src", "action", "name")
+OURS = re.compile(r"\bzz\w*|superuser")  # what the rows and the user of a tour are called
+NUMBER = re.compile(r"\d+")
+PLACEHOLDER = re.compile(r"%(?:\(\w+\))?[sd]")
+
+
+class Tour(HTMLParser):
+    """What the pages say and what they address, with 0 for every number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
+        self.addressed: list[tuple[str, str]] = []
+        self._silent = False
+
+    def handle_starttag(self, tag, attrs):
+        self._silent = tag in {"script", "style"}
+        of = {name: value or "" for name, value in attrs}
+        spoken = [name for name in (*SAID, *SAID_BY_SCRIPTS) if name in of]
+        if tag == "input" and of.get("type") in {"submit", "button", "reset"}:
+            spoken.append("value")
+        elif "value" in of and of.get("name") != "csrfmiddlewaretoken":
+            self._address("value", of["value"])
+        for name in spoken:
+            self.handle_data(of[name])
+        for name in ADDRESSES:
+            if name in of:
+                self._address(name, of[name])
+
+    def handle_data(self, data):
+        if not self._silent:
+            self.said.add(NUMBER.sub("0", " ".join(data.split())))
+
+    def handle_endtag(self, tag):
+        self._silent = False
+
+    def _address(self, name, value):
+        self.addressed.append((name, NUMBER.sub("0", value)))
+
+
+def fill() -> dict[str, Any]:
+    """Store what makes every page say all that it can."""
+    for model in (LogEntry, Job, Worker, Queue):
+        model.objects.all().delete()
+    now = timezone.now()
+    worker = rows.make_worker(host="zzhost", queues=["zzmail"])
+    rows.make_worker(host="zzhost", stopping_at=now)
+    rows.make_worker(host="zzhost", heartbeat_at=rows.AGO)
+    rows.make_worker(host="zzhost", died_at=now, death="zzdeath")
+    Queue.objects.create(name="zzpaused", paused_at=now, paused_by="superuser")
+    error = {"attempt": 1, "error": "zzerror", "message": "zzmessage", "at": "2026-01-02T03:04:05Z"}
+    named = {"kind": "zzkind", "queue": "zzmail"}
+    failed = {**named, "errors": [error], "last_error": "zzerror", "finished_at": now}
+    return {
+        "worker": worker,
+        "pending": rows.make("pending", **named),
+        "delayed": rows.make("pending", run_at=rows.FUTURE, **named),
+        "running": rows.make("running", locked_by=worker.pk, cancel_requested_at=now, **named),
+        "done": rows.make("done", result={"zzkey": 1}, **named),
+        "failed": rows.make("failed", **failed),
+        "cancelled": rows.make("cancelled", **named),
+    }
+
+
+def tour(client, language: str) -> tuple[Tour, list[Any]]:
+    """Look at everything and do everything in this language; return what was seen and stored."""
+    client.cookies["django_language"] = language
+    made, seen = fill(), Tour()
+    ids = [made[status].pk for status in Job.Status.values if status in made]
+
+    def look(answer, status: int = 200) -> None:
+        assert answer.status_code == status
+        assert answer["Content-Language"] == language
+        seen.feed(answer.text)
+
+    def everywhere() -> None:
+        for address in ("", "job/", "job/?status=pending", "job/?kind=zzkind", "worker/", "queue/"):
+            look(client.get(ADMIN + address))
+        for pk in Job.objects.values_list("pk", flat=True):
+            look(client.get(f"{ADMIN}job/{pk}/change/"))
+            look(client.get(f"{ADMIN}job/{pk}/history/"))
+        look(client.get(f"{ADMIN}worker/{made['worker'].pk}/change/"))
+        look(client.get("/admin/"))
+        seen.feed(client.get(f"{ADMIN}job/figures/").json()["cards"])
+
+    def choose(act: str, pks: list[int], **more: str) -> None:
+        chosen = {"action": act, "_selected_action": pks, **more}
+        look(client.post(f"{ADMIN}job/", chosen, follow=True))
+
+    everywhere()
+    for pause in ("0", "1", "1", "0"):
+        switch = {"name": "zzmail", "pause": pause}
+        look(client.post(f"{ADMIN}queue/switch/", switch, follow=True))
+    choose("delete", ids)
+    choose("delete", ids[:1])
+    choose("delete", ids[:1], select_across="1")
+    choose("retry", ids)
+    choose("retry", ids, select_across="1")
+    choose("run_now", [made["delayed"].pk, made["running"].pk])
+    look(client.post(f"{ADMIN}job/{made['done'].pk}/act/retry/", follow=True))
+    look(client.post(f"{ADMIN}job/{made['failed'].pk}/act/cancel/", follow=True))
+    everywhere()
+    choose("delete", ids[:1], confirmed="1")
+    stored = [
+        list(Job.objects.order_by("pk").values_list("status", "kind", "queue")),
+        list(Queue.objects.order_by("pk").values_list("name", "paused_by")),
+        list(
+            LogEntry.objects.order_by("pk").values_list(
+                "action_flag", "change_message", "content_type"
+            )
+        ),
+        [NUMBER.sub("0", text) for text in LogEntry.objects.values_list("object_repr", flat=True)],
+    ]
+    return seen, stored
+
+
+@pytest.fixture
+def staff(as_user, settings, monkeypatch):
+    """A client whose pages come in the language of its cookie; a list says early that it is long."""
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
+    monkeypatch.setattr(job_admin, "WINDOW", 1)
+    with translation.override("en"):
+        yield as_user("superuser")
+
+
+def same_by_nature(language: str) -> set[str]:
+    """Return words that are one and the same in English and in the language, and names of the code."""
+    words = {
+        form
+        for message in messages.read(language)
+        for form in messages.forms(message.id)
+        if form.lower() in map(str.lower, messages.forms(message.string))
+    }
+    kinds = registry.kinds()
+    return (
+        words | set(map(capfirst, words)) | kinds.keys() | {k.options.queue for k in kinds.values()}
+    )
+
+
+@cache
+def said_by_django() -> re.Pattern[str]:
+    """Return what matches the admin's own words, of which a language may lack the newest."""
+    known = []
+    for package in ("django.conf", "django.contrib.admin"):
+        with (files(package) / "locale/en/LC_MESSAGES/django.po").open("rb") as file:
+            known += [form for message in read_po(file) for form in messages.forms(message.id)]
+    ours = {form for message in messages.extracted() for form in messages.forms(message.id)}
+    patterns = [
+        ".+".join(map(re.escape, PLACEHOLDER.split(text)))
+        for text in known
+        if text not in ours and re.search("[A-Za-z]{3}", PLACEHOLDER.sub("", text))
+    ]
+    return re.compile("|".join(patterns))
+
+
+def originals(language: str) -> re.Pattern[str]:
+    """Return what matches a message in English that the language has other words for."""
+    same = {word.lower() for word in same_by_nature(language)}
+    known = {form for message in messages.extracted() for form in messages.forms(message.id)}
+    others = [
+        re.escape(text) for text in known if text and text.lower() not in same and "%" not in text
+    ]
+    return re.compile(rf"\b(?:{'|'.join(others)})(?!\w)")
+
+
+@pytest.mark.parametrize("language", messages.LANGUAGES)
+def test_no_page_speaks_english_to_who_reads_another_language(staff, language):
+    english, _ = tour(staff, "en")
+    seen, _ = tour(staff, language)
+    same = {NUMBER.sub("0", word) for word in same_by_nature(language)}
+    original = originals(language)
+    assert [text for text in seen.said - same if original.search(OURS.sub("", text))] == []
+    left = {
+        text
+        for text in english.said & seen.said
+        if any(map(str.isalpha, OURS.sub("", text)))
+        and text.removeprefix("0 ").removesuffix(":") not in same
+        and not said_by_django().fullmatch(text)
+    }
+    assert left == set()
+
+
+@pytest.mark.parametrize("language", messages.LANGUAGES)
+def test_rows_and_addresses_are_the_same_in_every_language(staff, language):
+    english, stored_in_english = tour(staff, "en")
+    seen, stored = tour(staff, language)
+    assert stored == stored_in_english
+    assert Counter(seen.addressed) == Counter(english.addressed)  # models are sorted by their names
