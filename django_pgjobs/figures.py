@@ -25,15 +25,23 @@ class Figures:
 
     def add(self, claim: Claim, run: float, *, failed: bool) -> None:
         """Add one attempt that has ended, after `run` seconds."""
-        name = claim.queue, claim.kind
+        sums = self._of(claim.queue, claim.kind)
+        sums[_FAILED if failed else _DONE] += 1
+        sums[_WAIT] += claim.waited
+        sums[_RUN] += run
+
+    def add_lost(self, queue: str, kind: str) -> None:
+        """Add one attempt whose worker was lost: a failed one, of which no more is known."""
+        self._of(queue, kind)[_FAILED] += 1
+
+    def _of(self, queue: str, kind: str) -> list[Any]:
+        name = queue, kind
         sums = self._sums.get(name)
         if sums is None:
             # Plain SQL may have invented any number of names: those beyond count under none.
             name = name if len(self._sums) < _MOST else ("", "")
             sums = self._sums.setdefault(name, [0, 0, 0.0, 0.0])
-        sums[_FAILED if failed else _DONE] += 1
-        sums[_WAIT] += claim.waited
-        sums[_RUN] += run
+        return sums
 
     def write(self, execute: Execute) -> None:
         """Add the sums to those of the present minute, by the database's clock.

@@ -10,6 +10,7 @@ import logging
 from typing import NamedTuple
 
 from django_pgjobs import conf, upkeep
+from django_pgjobs.figures import Figures
 from django_pgjobs.sessions import Execute
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,10 @@ def _record_deaths(execute: Execute, lease: float) -> int:
 
 def _reap(execute: Execute, lease: float) -> int:
     lost = execute(upkeep.REAP, {"lease": lease, "limit": BATCH})
-    for job_id, kind, status, attempts in lost:
+    figures = Figures()
+    for job_id, queue, kind, status, attempts, started in lost:
+        if started:
+            figures.add_lost(queue, kind)
         logger.warning(
             "Job %s (%s) lost its worker in attempt %s: it is %s now.",
             job_id,
@@ -77,6 +81,7 @@ def _reap(execute: Execute, lease: float) -> int:
             status,
             extra={"job_id": job_id, "kind": kind, "attempt": attempts},
         )
+    figures.write(execute)
     return len(lost)
 
 

@@ -1,6 +1,6 @@
 """The raw SQL of upkeep: workers and their deaths, reap, prune, figures.
 
-Invariant: as in `statements`. None of it needs handlers, and none of it waits for a locked row.
+Invariant: as in `statements`. None of it needs handlers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ with lost as materialized (
 released as (
     update {JOB} j set {MOVES["release"].assignments}
     from lost where j.id = lost.id and not lost.started and j.cancel_requested_at is null
-    returning j.id, j.kind, j.status, j.attempts
+    returning j.id, j.queue, j.kind, j.status, j.attempts, lost.started
 ),
 retried as (
     update {JOB} j set {MOVES["reap"].assignments}, {_NOTE_LOSS}, run_at = {NOW} + make_interval(
@@ -77,18 +77,18 @@ retried as (
                 * (0.9 + random() * 0.2))
     from lost where j.id = lost.id and lost.started
         and j.attempts < j.max_attempts and j.cancel_requested_at is null
-    returning j.id, j.kind, j.status, j.attempts
+    returning j.id, j.queue, j.kind, j.status, j.attempts, lost.started
 ),
 failed as (
     update {JOB} j set {MOVES["reap_to_failed"].assignments}, {_NOTE_LOSS}
     from lost where j.id = lost.id and lost.started
         and j.attempts >= j.max_attempts and j.cancel_requested_at is null
-    returning j.id, j.kind, j.status, j.attempts
+    returning j.id, j.queue, j.kind, j.status, j.attempts, lost.started
 ),
 cancelled as (
     update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_LOSS}
     from lost where j.id = lost.id and j.cancel_requested_at is not null
-    returning j.id, j.kind, j.status, j.attempts
+    returning j.id, j.queue, j.kind, j.status, j.attempts, lost.started
 )
 select * from released union all select * from retried
 union all select * from failed union all select * from cancelled
@@ -131,8 +131,8 @@ delete from {WORKER} where id = any(array(
 
 # ---------------------------------------------------------------------------------------- figures
 
-# Run by figures.Figures. Raw: an upsert that adds. In order, so that two workers cannot wait for each
-# other. Index: the primary key.
+# Run by figures.Figures, for workers and for reaper.run(). Raw: an upsert that adds. In order, so that
+# two cannot wait for each other. Index: the primary key.
 ADD_FIGURES = f"""
 insert into {FIGURE} as f (minute, queue, kind, done, failed, wait, run)
 select date_trunc('minute', {NOW}), * from unnest(%(queues)s::text[], %(kinds)s::text[],

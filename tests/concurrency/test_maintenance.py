@@ -14,7 +14,7 @@ from django.db import connection
 from django_pgjobs import outcomes, reaper
 from django_pgjobs.claims import Claimer
 from django_pgjobs.leases import Lease
-from django_pgjobs.models import Job
+from django_pgjobs.models import Figure, Job
 from django_pgjobs.outcomes import Done, Failed
 from django_pgjobs.sessions import Session, execute_on_django
 from tests import audit
@@ -169,3 +169,17 @@ def test_pruning_passes_a_row_that_somebody_holds(sessions):
     pruner.commit()
     holder.rollback()
     assert reaper.run(execute_on_django("default")).pruned == 1
+
+
+def test_an_attempt_that_lost_its_worker_counts_among_the_failed_ones(transactional_db):
+    """Of those that had started: the others go on as if nothing had been."""
+    noop.enqueue_many({} for _ in range(3))
+    execute = execute_on_django("default")
+    lease = registered(execute)
+    started, *_ = Claimer("default", lease.worker).claim(execute, 3)
+    lease.board.start(lease.board.take(), started.id)
+    lease.end(execute, "for this test")
+    assert reaper.run(execute).jobs == 3
+    assert list(Figure.objects.values_list("queue", "kind", "done", "failed")) == [
+        ("default", "noop", 0, 1)
+    ]
