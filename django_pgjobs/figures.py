@@ -6,11 +6,14 @@ process, and nothing else is.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django_pgjobs import upkeep
 from django_pgjobs.claims import Claim
-from django_pgjobs.sessions import Execute
+from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Execute, reason
+
+logger = logging.getLogger(__name__)
 
 _DONE, _FAILED, _WAIT, _RUN = range(4)
 _MOST = 500  # names of a queue and a kind
@@ -46,7 +49,8 @@ class Figures:
     def write(self, execute: Execute) -> None:
         """Add the sums to those of the present minute, by the database's clock.
 
-        Where that fails they are kept for the next time.
+        Where the server refuses they are kept for the next time, and that is logged: no job waits for
+        them. A lost connection is raised.
         """
         if not self._sums:
             return
@@ -55,5 +59,11 @@ class Figures:
         done, failed, waits, runs = zip(*sums, strict=True)
         columns = {"done": done, "failed": failed, "waits": waits, "runs": runs}
         params = {"queues": queues, "kinds": kinds, **columns}
-        execute(upkeep.ADD_FIGURES, {name: list(column) for name, column in params.items()})
-        self._sums.clear()
+        try:
+            execute(upkeep.ADD_FIGURES, {name: list(column) for name, column in params.items()})
+        except CONNECTION_ERRORS:
+            raise
+        except DATABASE_ERRORS as error:
+            logger.warning("The figures could not be written down: %s", reason(error))
+        else:
+            self._sums.clear()

@@ -263,7 +263,7 @@ class Worker:
 
     def _check(self) -> None:
         """Look for claims without an owner, and for a reason to be replaced."""
-        self._write_figures()
+        self._figures.write(self._session.execute)
         held = [held.claim for held in self._held.values()]
         lost = claims.release_orphans(self._session.execute, self._lease.worker, held)
         if lost:
@@ -273,14 +273,6 @@ class Worker:
         if most is not None and self._settled and (used := resources.memory()) > most:
             logger.info("Worker %s uses %s MB: it is replaced.", self._lease.name, used >> 20)
             self._leave()
-
-    def _write_figures(self) -> None:
-        try:
-            self._figures.write(self._session.execute)
-        except CONNECTION_ERRORS:
-            raise
-        except DATABASE_ERRORS as error:  # no job waits for them
-            logger.warning("The figures could not be written down: %s", reason(error))
 
     def _leave(self) -> None:
         """Claim nothing more, end with what is running, and be replaced at once."""
@@ -336,7 +328,7 @@ class Worker:
             self._give_up(running, lambda _: error, delay=0.0)
             self._unstarted += self._handlers.take_back()
             self._release()
-            self._write_figures()
+            self._figures.write(self._session.execute)
         except DATABASE_ERRORS as unreachable:
             logger.critical("Stopped without settling %s jobs: %s", len(self._held), unreachable)
         return running

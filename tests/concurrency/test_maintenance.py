@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 
 import psycopg
@@ -183,3 +184,19 @@ def test_an_attempt_that_lost_its_worker_counts_among_the_failed_ones(transactio
     assert list(Figure.objects.values_list("queue", "kind", "done", "failed")) == [
         ("default", "noop", 0, 1)
     ]
+
+
+def test_figures_that_cannot_be_written_hold_up_nobody(transactional_db, caplog):
+    noop.enqueue()
+    with closing(Session("default")) as session:
+        lease = registered(session.execute)
+        [claim] = Claimer("default", lease.worker).claim(session.execute, 1)
+        lease.board.start(lease.board.take(), claim.id)
+        lease.end(session.execute, "for this test")
+        ask("alter table django_pgjobs_figure rename to renamed")
+        try:
+            assert reaper.run(session.execute, prune=False).jobs == 1
+        finally:
+            ask("alter table renamed rename to django_pgjobs_figure")
+    assert Job.objects.get().attempts == 1
+    assert "figures could not be written" in caplog.text
