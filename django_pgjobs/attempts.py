@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from django_pgjobs.claims import Claim
@@ -140,7 +141,8 @@ class Runner(ABC):
     def _begin(self, held: Held) -> Deadline:
         """Note the start, and when the attempt must end."""
         seconds = held.job_type.timeout if held.job_type else None
-        deadline = _NEVER if seconds is None else Deadline(seconds, self._watch)
+        ended = partial(self._lease.board.end, held.slot)
+        deadline = _NEVER if seconds is None else Deadline(seconds, self._watch, ended)
         self._lease.board.start(held.slot, held.claim.id, deadline.at)
         self.starts += 1
         return deadline

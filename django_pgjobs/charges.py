@@ -42,6 +42,9 @@ class Charges(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, token: Token) -> bool:
+        return token in self._waiting
+
     def add(self, token: Token, wanted: T) -> None:
         """Add a claim that was lost."""
         self._waiting[token] = wanted
@@ -98,6 +101,8 @@ class Losses:
         claim = held.claim
         token = (claim.id, claim.claims)
         if token in self._known:
+            if token not in self._charges:  # decided, before the thread said that it is lost
+                self._on_decided(token)
             return
         self._known.add(token)
         slot = self._board.take()
@@ -112,6 +117,8 @@ class Losses:
         for failed in retaken:
             self._board.end_transaction(self._held[failed.claim.id].slot)
         for failed in given_up:
+            # Nothing of it was committed, so the next claim of this job has the same token.
+            self._known.discard((failed.claim.id, failed.claim.claims))
             slot = self._held.pop(failed.claim.id).slot
             self._board.end_transaction(slot)
             self._board.give_back(slot)

@@ -22,8 +22,13 @@ GRACE = 1.0  # seconds to clean up in, once told to stop; then the attempt count
 class Deadline:
     """When one attempt must end. As a context it surrounds the handler, and is minded meanwhile."""
 
-    def __init__(self, seconds: float | None, watch: Watch | None = None) -> None:
-        """Count from now on; None is no deadline."""
+    def __init__(
+        self,
+        seconds: float | None,
+        watch: Watch | None = None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Count from now on; None is no deadline. Whatever else minds it is told by `on_end`."""
         self.seconds = seconds
         self.at = math.inf if seconds is None else time.monotonic() + seconds
         self.next = self.at  # when the watch looks again
@@ -31,6 +36,7 @@ class Deadline:
         self.stuck = False  # and goes on all the same
         self.ended = False
         self._watch = watch
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._interrupt: Callable[[], object] = _nothing
         self._withdraw: Callable[[], None] = _nothing
@@ -67,6 +73,7 @@ class Deadline:
             # Where the interruption arrived inside __exit__, this is not noted yet.
             self.ended, self.stuck = True, False
             self._watch.remove(self)
+            self._on_end()  # what comes now, such as a commit, has no time limit
         if not self.expired:
             return error
         timeout = JobTimeout.after(self.seconds)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from psycopg import errors
+
 from django_pgjobs import upkeep
 from django_pgjobs.claims import Claim
 from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Execute, reason
@@ -17,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 _DONE, _FAILED, _WAIT, _RUN = range(4)
 _MOST = 500  # names of a queue and a kind
+_TOO_LONG = (errors.LockNotAvailable, errors.QueryCanceled)  # for psycopg they are lost connections
 
 
 class Figures:
@@ -61,9 +64,9 @@ class Figures:
         params = {"queues": queues, "kinds": kinds, **columns}
         try:
             execute(upkeep.ADD_FIGURES, {name: list(column) for name, column in params.items()})
-        except CONNECTION_ERRORS:
-            raise
         except DATABASE_ERRORS as error:
+            if isinstance(error, CONNECTION_ERRORS) and not isinstance(error, _TOO_LONG):
+                raise
             logger.warning("The figures could not be written down: %s", reason(error))
         else:
             self._sums.clear()

@@ -22,7 +22,7 @@ from django_pgjobs.exceptions import PgJobsError
 _CHANGES_SESSION = re.compile(
     r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*"
     r"(?:set(?!\s+(?:local|transaction|constraints)\b)|reset|listen|prepare|load)\b"
-    r"|\b(?:set_config|pg_(?:try_)?advisory_lock(?:_shared)?)\s*\("
+    r"|\bset_config\s*\((?![^()]*,\s*true\s*\))|\bpg_(?:try_)?advisory_lock(?:_shared)?\s*\("
     r"|\b(?:into|create(?:\s+or\s+replace)?)(?:\s+(?:local|global))?\s+temp(?:orary)?\b|\bpg_temp\b",
     re.IGNORECASE | re.DOTALL,
 )

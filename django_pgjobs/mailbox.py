@@ -26,6 +26,9 @@ class Mailbox(Generic[T]):
         self._news = threading.Lock()  # held while there is nothing new
         self._news.acquire()
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def put(self, item: T) -> None:
         """Put one in. A signal handler may do so too: it interrupts none of these steps."""
         self._items.append(item)

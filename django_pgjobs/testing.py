@@ -30,7 +30,9 @@ def drain() -> int:
     """
     alias = router.db_for_write(Job)
     execute = execute_on_django(alias)
-    lease = Lease.register(execute, Board.create(1), pid=os.getpid(), queues=None, threads=1)
+    board = Board.create(1)
+    board.close()  # nobody else looks at it
+    lease = Lease.register(execute, board, pid=os.getpid(), queues=None, threads=1)
     claimer = Claimer(alias, lease.worker)
     attempts = 0
     while claims := claimer.claim(execute, 1):

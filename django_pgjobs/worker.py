@@ -27,7 +27,14 @@ from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
 from django_pgjobs.outcomes import Done, Outcome, Settled
-from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Session, reason
+from django_pgjobs.sessions import (
+    CONNECTION_ERRORS,
+    DATABASE_ERRORS,
+    Params,
+    Rows,
+    Session,
+    reason,
+)
 from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -35,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 5.0  # seconds between tries to reach the database
 _LOCKED = 0.1  # seconds until a row that was locked is tried again
+_BRIEFLY = 0.5  # seconds that the figures may wait for a lock
 _PATIENCE = (
     30.0  # seconds of refusals, by a read-only server or a table that is not there, until the end
 )
@@ -116,19 +124,21 @@ class Worker:
 
     def _persist(self, step: Callable[[], bool]) -> None:
         """Take this step again and again until it says that it was the last, or it is time to stop."""
-        backoff, since = 0.1, time.monotonic()
+        backoff, refused_since = 0.1, math.inf
         while True:
             try:
                 if not step():
                     return
-                backoff, since = 0.1, time.monotonic()
+                backoff, refused_since = 0.1, math.inf
             except DATABASE_ERRORS as error:
                 self._session.close()  # a new one may find another server, after a failover
                 refused = not isinstance(error, CONNECTION_ERRORS)
+                now = time.monotonic()
+                refused_since = min(refused_since, now) if refused else math.inf
                 what = "refuses a statement" if refused else "cannot be reached"
                 logger.warning("The database %s, trying again: %s", what, reason(error))
                 self._next_check = 0.0  # a claim may have been made whose answer was lost
-                if refused and not self.stopping and time.monotonic() - since > _PATIENCE:
+                if not self.stopping and now - refused_since > _PATIENCE:
                     logger.critical("Worker %s stops: it is refused for good.", self._lease.name)
                     self._refused = True
                     self.stop()
@@ -263,7 +273,7 @@ class Worker:
 
     def _check(self) -> None:
         """Look for claims without an owner, and for a reason to be replaced."""
-        self._figures.write(self._session.execute)
+        self._figures.write(self._execute_briefly)
         held = [held.claim for held in self._held.values()]
         lost = claims.release_orphans(self._session.execute, self._lease.worker, held)
         if lost:
@@ -273,6 +283,10 @@ class Worker:
         if most is not None and self._settled and (used := resources.memory()) > most:
             logger.info("Worker %s uses %s MB: it is replaced.", self._lease.name, used >> 20)
             self._leave()
+
+    def _execute_briefly(self, sql: str, params: Params) -> Rows:
+        """Execute what no job may wait for."""
+        return self._session.execute(sql, params, _BRIEFLY)
 
     def _leave(self) -> None:
         """Claim nothing more, end with what is running, and be replaced at once."""
@@ -328,7 +342,7 @@ class Worker:
             self._give_up(running, lambda _: error, delay=0.0)
             self._unstarted += self._handlers.take_back()
             self._release()
-            self._figures.write(self._session.execute)
+            self._figures.write(self._execute_briefly)
         except DATABASE_ERRORS as unreachable:
             logger.critical("Stopped without settling %s jobs: %s", len(self._held), unreachable)
         return running
@@ -375,6 +389,7 @@ class Worker:
             self._settled += 1
         elif turn.failed is not None:
             self._losses.add(turn.held, turn.failed)
+            self._lease.board.forget(turn.held.slot)  # it has a slot of its own now
         if turn.failed is not None and turn.failed.interrupts and not self.stopping:
             self.stop()
 

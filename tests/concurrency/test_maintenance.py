@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 import pytest
@@ -14,6 +15,7 @@ from django.db import connection
 
 from django_pgjobs import outcomes, reaper
 from django_pgjobs.claims import Claimer
+from django_pgjobs.figures import Figures
 from django_pgjobs.leases import Lease
 from django_pgjobs.models import Figure, Job
 from django_pgjobs.outcomes import Done, Failed
@@ -200,3 +202,15 @@ def test_figures_that_cannot_be_written_hold_up_nobody(transactional_db, caplog)
             ask("alter table renamed rename to django_pgjobs_figure")
     assert Job.objects.get().attempts == 1
     assert "figures could not be written" in caplog.text
+
+
+def test_figures_wait_no_longer_than_they_may(transactional_db, database_url, caplog):
+    figures = Figures()
+    figures.add_lost("q", "k")
+    with closing(Session("default")) as session, psycopg.connect(database_url) as holder:
+        holder.execute("lock table django_pgjobs_figure")
+        figures.write(partial(session.execute, patience=0.05))
+        assert "figures could not be written" in caplog.text
+        holder.rollback()
+        figures.write(session.execute)
+    assert Figure.objects.get().failed == 1, "kept for the next time"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
@@ -216,3 +218,15 @@ def test_what_a_handler_asks_for_on_commit_happens_when_it_is_done(kinds):
     drain()
 
     assert seen == ["in the block", "committed"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors as Linux shows them")
+def test_it_leaves_no_file_open():
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    drain()
+    before = opened()
+    for _ in range(3):
+        drain()
+    assert opened() == before

@@ -7,10 +7,14 @@ import logging
 import pytest
 from django.db import transaction
 
-from django_pgjobs import charges, claims
-from django_pgjobs.charges import Charges
+from django_pgjobs import charges, claims, execution
+from django_pgjobs.attempts import Held
+from django_pgjobs.board import Board
+from django_pgjobs.charges import Charges, Losses
+from django_pgjobs.claims import Claim
+from django_pgjobs.leases import Lease
 from django_pgjobs.models import Job
-from tests.db.rows import changed, execute, make, row
+from tests.db.rows import changed, execute, make, make_worker, row
 from tests.db.sessions import in_thread
 
 MOST = 2**31 - 1
@@ -71,3 +75,27 @@ def test_each_is_given_back_once():
 
     assert lost.retake(execute) == (["pending"], ["done"])
     assert lost.retake(execute) == ([], [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_that_is_lost_again_after_it_was_given_up_is_decided_again(monkeypatch):
+    """Nothing of it was committed, so it has the token that it had; who waits must not wait for ever."""
+    monkeypatch.setattr(charges, "PATIENCE", -1.0)
+    job, decided = make(), []
+    lease = Lease(make_worker().id, "w", Board.create(2))
+    losses = Losses(lease, {}, decided.append)
+    claim = Claim(job.id, job.kind, "{}", 1, 0, 5, 1)
+
+    def lose():
+        losses.add(Held(claim, 0, None), execution.failed(claim, RuntimeError(), "w"))
+        return losses.retake(execute)
+
+    with transaction.atomic():
+        Job.objects.select_for_update().get()
+        with in_thread(lose) as result:
+            assert result() == []
+    assert decided == [(job.id, 1)], "given up"
+    assert [failed.claim for failed in lose()] == [claim]
+    assert decided == [(job.id, 1)] * 2
+    lose()
+    assert decided == [(job.id, 1)] * 3, "heard of once more, after it was decided"

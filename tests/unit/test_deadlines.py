@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from functools import partial
 
 import pytest
 
-from django_pgjobs import deadlines
+from django_pgjobs import deadlines, job
+from django_pgjobs.attempts import Held, Inbox
+from django_pgjobs.board import Board
+from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch, interrupt_thread, withdraw_from_thread
 from django_pgjobs.exceptions import Interrupted, JobTimeout
+from django_pgjobs.leases import Lease
+from django_pgjobs.threads import Threads
 from tests.waiting import eventually
 
 
@@ -116,3 +122,21 @@ def test_an_interruption_that_has_not_arrived_is_taken_back(watch):
     with deadline:
         assert sent.wait(10)
     assert withdrawn == [1]
+
+
+def test_the_supervisor_minds_it_no_longer_than_the_handler_runs(watch):
+    """What comes after the handler, such as a commit, has no time limit."""
+
+    @job(kind="limited", timeout=60)
+    def limited():
+        pass
+
+    board = Board.create(1)
+    threads = Threads(Lease(1, "w", board), 0, Inbox(), watch, "default")
+    claim = Claim(1, "limited", "{}", 1, 0, 5, 1)
+    deadline = threads._begin(Held(claim, board.take(), limited))
+    assert board.overdue(math.inf)
+    with deadline:
+        pass
+    assert deadline.verdict(None) is None
+    assert not board.overdue(math.inf)

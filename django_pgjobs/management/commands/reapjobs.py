@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from psycopg import errors
 
 from django_pgjobs import reaper
+from django_pgjobs.mailbox import Mailbox
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
 from django_pgjobs.reaper import Counts
 from django_pgjobs.sessions import (
     CONNECTION_ERRORS,
+    DATABASE_ERRORS,
     Execute,
     Session,
     execute_on_django,
@@ -60,10 +60,10 @@ class Command(BaseCommand):
         # In a test's transaction its jobs can be seen on Django's connection only.
         session = None if in_transaction(database) else Session(database)
         execute = session.execute if session else execute_on_django(database)
-        stopped = SimpleQueue[None]()  # unlike Event.set(), put() is safe in a signal handler
+        stopped = Mailbox[None]()
         try:
             with on_signals(lambda: stopped.put(None)):
-                self._until_stopped(execute, options, stopped)
+                self._until_stopped(session, execute, options, stopped)
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
             raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         finally:
@@ -71,30 +71,39 @@ class Command(BaseCommand):
                 session.close()
 
     def _until_stopped(
-        self, execute: Execute, options: dict[str, Any], stopped: SimpleQueue[None]
+        self,
+        session: Session | None,
+        execute: Execute,
+        options: dict[str, Any],
+        stopped: Mailbox[None],
     ) -> None:
         while True:
             try:
                 self._once(execute, options, stopped)
-            except CONNECTION_ERRORS as error:
-                told = f"The database cannot be reached: {reason(error)}."
+            except (errors.UndefinedTable, errors.UndefinedColumn):
+                raise
+            except DATABASE_ERRORS as error:
+                refused = not isinstance(error, CONNECTION_ERRORS)
+                what = "refuses a statement" if refused else "cannot be reached"
+                told = f"The database {what}: {reason(error)}."
                 if not options["interval"]:
                     raise CommandError(told) from error
                 self.stderr.write(told)
+                if session:
+                    session.close()  # a new one may find another server, or another table
             if not options["interval"]:
                 return
-            with suppress(Empty):
-                stopped.get(timeout=options["interval"])
+            if stopped.take(options["interval"]):
                 return
 
-    def _once(self, execute: Execute, options: dict[str, Any], stopped: SimpleQueue[None]) -> None:
+    def _once(self, execute: Execute, options: dict[str, Any], stopped: Mailbox[None]) -> None:
         choice = {"older_than": options["older_than"], "prune": not options["no_prune"]}
         if options["dry_run"]:
             self._tell("Would record", "reap", "prune", reaper.preview(execute, **choice))
             return
         total = Counts()
         more = True
-        while more and stopped.empty():
+        while more and not stopped:
             counts = reaper.run(execute, **choice)
             total = Counts(*map(sum, zip(total, counts, strict=True)))
             more = counts.more
