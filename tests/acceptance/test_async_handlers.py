@@ -25,7 +25,7 @@ def ended(*jobs):
 def sessions():
     with connection.cursor() as cursor:
         cursor.execute(
-            "select pid, state from pg_stat_activity where application_name = 'pgjobs-test-process'"
+            "select pid, state from pg_stat_activity where datname = current_database() and application_name = 'pgjobs-test-process'"
         )
         return dict(cursor.fetchall())
 

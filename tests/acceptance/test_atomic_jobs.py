@@ -30,7 +30,7 @@ def nobody_works() -> bool:
     """Whether the server has ended every session of the processes."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "select from pg_stat_activity where application_name = 'pgjobs-test-process'"
+            "select from pg_stat_activity where datname = current_database() and application_name = 'pgjobs-test-process'"
         )
         return cursor.fetchone() is None
 

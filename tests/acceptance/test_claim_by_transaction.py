@@ -114,7 +114,7 @@ def test_a_lost_connection_is_a_failed_attempt(processes):
     with connection.cursor() as cursor:
         cursor.execute(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity "
-            "where application_name = 'pgjobs-test-process' and state = 'idle in transaction'"
+            "where datname = current_database() and application_name = 'pgjobs-test-process' and state = 'idle in transaction'"
         )
         assert cursor.fetchone() == (1,)
     processes.open_gate("x")
@@ -208,7 +208,7 @@ def test_a_worker_has_one_connection_for_each_thread_beside_its_own(processes):
     with connection.cursor() as cursor:
         cursor.execute(
             "select state, count(*) from pg_stat_activity "
-            "where application_name = 'pgjobs-test-process' group by state"
+            "where datname = current_database() and application_name = 'pgjobs-test-process' group by state"
         )
         # Its own are one for the pump, one for heartbeats.
         assert dict(cursor.fetchall()) == {"idle": 2, "idle in transaction": 3}

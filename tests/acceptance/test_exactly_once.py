@@ -24,7 +24,7 @@ def all_done(count: int) -> bool:
 def sessions_in_transaction() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
-            "select count(*) from pg_stat_activity where application_name = 'pgjobs-test-process' "
+            "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'pgjobs-test-process' "
             "and xact_start is not null and state like 'idle%%'"
         )
         return cursor.fetchone()[0]

@@ -61,7 +61,7 @@ def test_each_job_finds_its_thread_as_the_first_one_did(processes, settings):
     with connection.cursor() as cursor:
         cursor.execute(
             "select count(*) from pg_stat_activity where state like 'idle in transaction%%' "
-            "and application_name = 'pgjobs-test-process'"
+            "and datname = current_database() and application_name = 'pgjobs-test-process'"
         )
         assert cursor.fetchone() == (0,)
     assert worker.stop() == 0

@@ -38,7 +38,7 @@ def cut_all() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity "
-            "where application_name = %s",
+            "where datname = current_database() and application_name = %s",
             [APPLICATION],
         )
         return cursor.fetchone()[0]
@@ -91,7 +91,8 @@ def test_a_job_that_asks_nothing_is_settled_once_though_the_connection_was_cut(p
 def idle_in_transaction() -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "select query from pg_stat_activity where application_name = %s "
+            "select query from pg_stat_activity "
+            "where datname = current_database() and application_name = %s "
             "and state like 'idle in transaction%%' and state_change < clock_timestamp() - '1 s'::interval",
             [APPLICATION],
         )

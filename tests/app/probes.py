@@ -181,7 +181,10 @@ def look() -> dict[str, Any]:
         "settings": _query("select json_object_agg(name, setting) from pg_settings"),
         "role": _query("select current_user"),
         "temporary": _query("select count(*) from pg_class where relpersistence = 't'"),
-        "locks": _query("select count(*) from pg_locks where locktype = 'advisory'"),
+        "locks": _query(
+            "select count(*) from pg_locks join pg_database on database = pg_database.oid "
+            "where locktype = 'advisory' and datname = current_database()"
+        ),
         "statements": _query("select count(*) from pg_prepared_statements where from_sql"),
     }
 
