@@ -141,8 +141,9 @@ class Runner(ABC):
     def _begin(self, held: Held) -> Deadline:
         """Note the start, and when the attempt must end."""
         seconds = held.job_type.timeout if held.job_type else None
-        ended = partial(self._lease.board.end, held.slot)
-        deadline = _NEVER if seconds is None else Deadline(seconds, self._watch, ended)
+        deadline = _NEVER
+        if seconds is not None:
+            deadline = Deadline(seconds, self._watch, partial(self._lease.board.end, held.slot))
         self._lease.board.start(held.slot, held.claim.id, deadline.at)
         self.starts += 1
         return deadline

@@ -169,16 +169,15 @@ class Session:
         """Prepare statements, and begin transactions at another level than the default, where one must."""
         asked = "select pg_backend_pid(), current_setting('default_transaction_isolation')"
         [(backend, level)] = connection.execute(asked).fetchall()
+        self._plan_anew = math.inf
         if backend == connection.info.backend_pid:  # what stands between names another one
             connection.cursor_factory = psycopg.Cursor
             connection.prepare_threshold = _PREPARED_AFTER
             self._plan_anew = time.monotonic() + _PLANS_KEPT
-        else:
-            self._plan_anew = math.inf
-        # Autocommit costs no statement of its own.
-        self._begin = nullcontext if level == "read committed" else connection.transaction
+        self._begin = nullcontext  # autocommit costs no statement of its own
         if level != "read committed":
             connection.isolation_level = IsolationLevel.READ_COMMITTED
+            self._begin = connection.transaction
 
 
 def break_off(wrapper: BaseDatabaseWrapper) -> None:

@@ -13,7 +13,7 @@ from tests.settings import DATABASES, INSTALLED_APPS
 
 PGJOBS = json.loads(os.environ.get("PGJOBS_TEST_PGJOBS", "{}"))
 DATABASES["default"].update(json.loads(os.environ.get("PGJOBS_TEST_CONNECTION", "{}")))
-# Without what only pages need, and compiled: hundreds of these processes start.
+# Without what only pages need: hundreds of these processes start.
 PAGES = {f"django.contrib.{name}" for name in ("admin", "messages", "sessions", "staticfiles")}
 INSTALLED_APPS = [
     *(app for app in INSTALLED_APPS if app not in PAGES),
