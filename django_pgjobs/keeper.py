@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from psycopg import errors
@@ -99,10 +100,11 @@ class Keeper:
             self._complained = now
 
 
-def keep_in_thread(
+@contextmanager
+def kept(
     keeper: Keeper, lease: Lease, stopping: Callable[[], bool], lose: Callable[[], None]
-) -> Callable[[], None]:
-    """Keep one lease in a thread of this process; return what ends it. A loss calls `lose`."""
+) -> Iterator[None]:
+    """Keep one lease from a thread beside the block, and as long as that. A loss calls `lose`."""
     gone = threading.Event()
 
     def run() -> None:
@@ -116,9 +118,8 @@ def keep_in_thread(
 
     thread = threading.Thread(target=run, name="pgjobs-keeper", daemon=True)
     thread.start()
-
-    def end() -> None:
+    try:
+        yield
+    finally:
         gone.set()
         thread.join(timeout=5.0)
-
-    return end

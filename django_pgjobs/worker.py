@@ -190,7 +190,8 @@ class Worker:
             if isinstance(news, News):
                 self._note(news)
             elif news is None:
-                self._handlers.look_soon()
+                if self._transactions:
+                    self._transactions.next_look = 0.0
             elif isinstance(news, BaseException):
                 raise RunnerFailed("A thread that runs handlers has failed.") from news
             else:
