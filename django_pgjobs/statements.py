@@ -318,8 +318,12 @@ select lost.id, taken.id is not null from lost left join taken using (id)
 union all select j.id, true from {_THESE}
 """
 
-# Run by outcomes, to tell the claims that are stale from those whose row was locked.
-OWN = f"select id, claims from {JOB} where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s"
+# Run by outcomes, for what a settle did not write: was the row locked, is it another claim's, or had an
+# earlier settle written the same, whose answer was lost? Raw: the hot path's columns.
+STANDING = f"""
+select id, claims, locked_by = %(worker)s, status = 'done', errors -> -1 from {JOB}
+where id = any(%(ids)s::bigint[])
+"""
 
 # Run by atomic where another transaction has locked the row of the job that it settles. Raw: the fence.
 WAIT = f"select id from {JOB} where id = %(id)s and locked_by = %(worker)s for update"

@@ -60,6 +60,14 @@ def retake_of_any_claim() -> None:
     statements.RETAKE = statements.RETAKE.replace(token, "s.claims > 0")
 
 
+def retakes_without_an_answer_are_forgotten() -> None:
+    """Take a claim that was made again, without the worker's hearing of it, for somebody else's."""
+    from django_pgjobs import statements  # noqa: PLC0415 -- likewise
+
+    statements.RETAKE, own, _ = statements.RETAKE.partition("union all")
+    assert own, "adapt the fault to the statement"
+
+
 def callbacks_undo() -> None:
     """Take the error of a callback for one of the commit."""
     from django_pgjobs import atomic, transactions  # noqa: PLC0415 -- likewise
@@ -85,6 +93,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         broken_transactions_pass,
         lost_claims_count_nothing,
         retake_of_any_claim,
+        retakes_without_an_answer_are_forgotten,
         callbacks_undo,
     )
 }

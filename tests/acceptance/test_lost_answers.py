@@ -92,12 +92,13 @@ def test_a_settled_job_stays_settled_and_its_worker_finds_out(processes, proxy, 
         proxy.cut_after_commit(statements.MOVES["complete"].assignments, answer=f"{{{job.pk}}}")
         processes.open_gate("x")
     eventually(lambda: proxy.cuts == 1)
-    eventually(lambda: f"The lease of job {job.pk}" in worker.output)
+    eventually(lambda: f"Job {job.pk} ({job.kind}) was settled already" in worker.output)
     job.refresh_from_db()
     assert (job.status, job.attempts, job.claims, job.errors) == ("done", 1, 1, [])
     record.enqueue(key="next")
     eventually(lambda: done(2))
     assert worker.stop() == 0, "it holds nothing any more"
+    assert "lease" not in worker.output
     assert len(processes.ledger.starts()) == 1 + (not result)
 
 
@@ -107,11 +108,12 @@ def test_a_failed_attempt_is_recorded_once(processes, proxy, through, status):
     assert worker.worker
     proxy.cut_after_commit(statements.MOVES[status].assignments, answer="UPDATE 1")
     job = boom.using(max_attempts=2 if status == "retry" else 1).enqueue()
-    eventually(lambda: f"The lease of job {job.pk}" in worker.output)
+    eventually(lambda: f"Job {job.pk} ({job.kind}) was settled already" in worker.output)
     job.refresh_from_db()
     assert (job.status, job.attempts) == ({"retry": "pending", "fail": "failed"}[status], 1)
     assert [entry["attempt"] for entry in job.errors] == [1]
     assert worker.stop() == 0
+    assert "lease" not in worker.output
 
 
 @pytest.mark.parametrize("start", ["worker", "supervisor"])
@@ -129,7 +131,8 @@ def test_an_attempt_that_was_rolled_back_is_counted_all_the_same(processes, prox
     assert proxy.cuts == 1
     job.refresh_from_db()
     assert (job.attempts, [entry["attempt"] for entry in job.errors]) == (2, [1])
-    assert "has gone on since" not in process.output
+    if start == "worker":  # a supervisor's reaper may be there first, and it is counted too
+        assert "has gone on since" not in process.output
     assert process.stop() == 0
 
 
