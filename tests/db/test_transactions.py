@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 
 import pytest
 from django.contrib.auth.models import Group
@@ -13,6 +15,7 @@ from django.utils import timezone
 from django_pgjobs import job, sessions, transactions
 from django_pgjobs.models import Job, Queue
 from django_pgjobs.testing import drain
+from django_pgjobs.worker_options import WorkerOptions
 from tests.db.sessions import in_thread
 from tests.hold_ups import held_up_at
 from tests.processes import no_back_off
@@ -214,6 +217,33 @@ def test_max_jobs_counts_the_jobs_of_both_kinds():
     look.enqueue_many([{}] * 10)
     run("--claim", "transaction", "--max-jobs", "4")
     assert Job.objects.done().count() == 4
+
+
+def test_a_loss_finds_a_slot_however_many_jobs_are_held_by_lease(monkeypatch):
+    slots = 4  # one of the thread, one for what it loses, two for claims by lease
+    monkeypatch.setattr(WorkerOptions, "most_held", slots)
+    gate, lost = threading.Event(), []
+
+    @job
+    async def stay():
+        await asyncio.to_thread(gate.wait)
+
+    @job(queue="ledger")
+    def lose():
+        lost.append("started")
+        if len(lost) == 1:
+            break_off()
+
+    stay.enqueue_many([{}] * slots)
+    with in_thread(lambda: run("--threads", "1")):
+        try:
+            eventually(Job.objects.running().exists)
+            enqueued = lose.enqueue()
+            eventually(Job.objects.filter(pk=enqueued.pk, attempts=1).exists)
+            assert Job.objects.running().count() == slots - 2
+        finally:
+            gate.set()
+    assert Job.objects.done().count() == slots
 
 
 def test_drain_runs_them_in_one_transaction_too():
