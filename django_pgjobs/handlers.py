@@ -84,11 +84,6 @@ class Handlers:
             self.transactions.look(options.poll, at_once=options.drain)
         return self.transactions.drained
 
-    def look_soon(self) -> None:
-        """Have them looked for with the next `look()`."""
-        if self.transactions:
-            self.transactions.next_look = 0.0
-
     @property
     def starts(self) -> int:
         """How many jobs have started."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from psycopg import errors
@@ -26,7 +27,6 @@ from django_pgjobs.sessions import (
 logger = logging.getLogger(__name__)
 
 AGAIN = 1.0  # seconds until a failed duty is tried again
-_PATIENCE = 2.0  # seconds to wait for a lock
 _SILENT = 60.0  # seconds until it is said again that the database cannot be reached
 
 
@@ -53,7 +53,7 @@ class Keeper:
         def reap(_execute: Execute) -> None:
             now = time.monotonic()
             # Somebody may have locked the table of jobs, to change it say. Heartbeats go on.
-            patience = min(_PATIENCE, interval / 2)
+            patience = min(reaper.PATIENCE, interval / 2)
             more = reaper.run(partial(self.session.execute, patience=patience)).more
             self._next_reap = now if more else now + interval
 
@@ -99,10 +99,11 @@ class Keeper:
             self._complained = now
 
 
-def keep_in_thread(
+@contextmanager
+def kept(
     keeper: Keeper, lease: Lease, stopping: Callable[[], bool], lose: Callable[[], None]
-) -> Callable[[], None]:
-    """Keep one lease in a thread of this process; return what ends it. A loss calls `lose`."""
+) -> Iterator[None]:
+    """Keep one lease from a thread beside the block, and as long as that. A loss calls `lose`."""
     gone = threading.Event()
 
     def run() -> None:
@@ -116,9 +117,8 @@ def keep_in_thread(
 
     thread = threading.Thread(target=run, name="pgjobs-keeper", daemon=True)
     thread.start()
-
-    def end() -> None:
+    try:
+        yield
+    finally:
         gone.set()
         thread.join(timeout=5.0)
-
-    return end

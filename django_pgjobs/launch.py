@@ -12,14 +12,14 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from io import FileIO
 
 from django_pgjobs import conf
 from django_pgjobs.board import Board
 from django_pgjobs.children import ASK_TO_STOP, STOPPED
-from django_pgjobs.keeper import Keeper, keep_in_thread
+from django_pgjobs.keeper import Keeper, kept
 from django_pgjobs.leases import Lease
 from django_pgjobs.sessions import CONNECTION_ERRORS, Session
 from django_pgjobs.worker import Worker
@@ -35,36 +35,42 @@ _LOOK = 1.0  # seconds between two looks whether a statement goes unanswered
 
 def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
     """Run a worker that keeps its lease in a thread of its own; return its exit status."""
-    session = Session(options.database)
-    board = Board.create(options.most_held)
-    lease = Lease.register(
-        session.execute, board, pid=os.getpid(), queues=options.queues, threads=options.threads
-    )
-    worker = Worker(options, lease, session)
-    keeper = Keeper(options.database)
-    ended = threading.Event()
-    with on_signals(worker.stop):
-        end = keep_in_thread(keeper, lease, lambda: worker.stopping, worker.lose)
-        threading.Thread(
-            target=_watch, args=(ended, session, keeper.session), name="pgjobs-watch", daemon=True
-        ).start()
-        status = worker.run()
-        end()
-    try:
-        worker.settle_stuck()
-        lease.end(session.execute, STOPPED)
-    except CONNECTION_ERRORS as error:
-        logger.warning("Stopped without saying so: %s", error)
-    ended.set()
-    session.close()
-    board.close()
+    # Whatever ends the worker ends what is beside it: a lease that is kept on would hold its jobs.
+    with (
+        closing(Session(options.database)) as session,
+        closing(Board.create(options.most_held)) as board,
+    ):
+        lease = Lease.register(
+            session.execute, board, pid=os.getpid(), queues=options.queues, threads=options.threads
+        )
+        worker = Worker(options, lease, session)
+        keeper = Keeper(options.database)
+        with _watched(session, keeper.session):
+            with on_signals(worker.stop), kept(keeper, lease, lambda: worker.stopping, worker.lose):
+                status = worker.run()
+            try:
+                worker.settle_stuck()
+                lease.end(session.execute, STOPPED)
+            except CONNECTION_ERRORS as error:
+                logger.warning("Stopped without saying so: %s", error)
     return status
 
 
-def _watch(ended: threading.Event, session: Session, keepers: Session) -> None:
-    while not ended.wait(_LOOK):
-        session.cut(conf.get().unanswered)
-        keepers.cut(conf.get().silence)
+@contextmanager
+def _watched(session: Session, keepers: Session) -> Iterator[None]:
+    """Cut these sessions off, from a thread beside the block, where a statement goes unanswered."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK):
+            session.cut(conf.get().unanswered)
+            keepers.cut(conf.get().silence)
+
+    threading.Thread(target=watch, name="pgjobs-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def run_child(options: WorkerOptions, descriptors: str) -> int:

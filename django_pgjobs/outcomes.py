@@ -98,25 +98,51 @@ def split(outcomes: Sequence[Outcome]) -> tuple[list[Done], list[Outcome]]:
 
 
 def tell_apart(execute: Execute, worker: int, left: Sequence[Outcome]) -> Left:
-    """Say of outcomes that were not written which are stale, and log that these are dropped."""
+    """Say of outcomes that were not written which are stale, and log that these are dropped.
+
+    Neither stale nor locked is what had been written already, by a settle whose answer was lost.
+    """
     if not left:
         return Left((), ())
     ids = [outcome.claim.id for outcome in left]
-    own = set(execute(statements.OWN, {"worker": worker, "ids": ids}))
+    rows = execute(statements.STANDING, {"worker": worker, "ids": ids})
+    standing = {job: _Standing(*columns) for job, *columns in rows}
     stale, locked = [], []
     for outcome in left:
         claim = outcome.claim
-        if (claim.id, claim.claims) in own:
+        row = standing.get(claim.id, _GONE)
+        if row.own and row.claims == claim.claims:
             locked.append(outcome)
             continue
-        stale.append(outcome)
-        logger.warning(
-            "The lease of job %s (%s) was lost: its outcome is dropped.",
-            claim.id,
-            claim.kind,
-            extra={"job_id": claim.id, "kind": claim.kind, "worker_id": worker},
-        )
+        if row.shows(outcome):
+            said = "Job %s (%s) was settled already: only the answer to that was lost."
+        else:
+            said = "The lease of job %s (%s) was lost: its outcome is dropped."
+            stale.append(outcome)
+        extra = {"job_id": claim.id, "kind": claim.kind, "worker_id": worker}
+        logger.warning(said, claim.id, claim.kind, extra=extra)
     return Left(stale, locked)
+
+
+class _Standing(NamedTuple):
+    """What a row says of the outcome that could not be written to it."""
+
+    claims: int = 0
+    own: bool | None = None  # None where nobody holds it
+    done: bool = False
+    error: str | None = None  # the last one, as JSON
+
+    def shows(self, outcome: Outcome) -> bool:
+        """Whether this very claim has been settled by its worker, and not by a reaper."""
+        if self.done:  # so it stays, and by this claim even where its worker took it for failed
+            return self.claims == outcome.claim.claims
+        if isinstance(outcome, Done) or self.error is None:
+            return False
+        noted: dict[str, object] = json.loads(self.error)  # ours, and the time
+        return outcome.error.items() <= noted.items()
+
+
+_GONE = _Standing()
 
 
 def _complete(execute: Execute, worker: int, claims: int, group: list[Done]) -> list[Outcome]:
@@ -174,4 +200,4 @@ def _row(outcome: Outcome) -> str:
 
 def _unsettled(outcomes: Sequence[Outcome], rows: Rows) -> list[Outcome]:
     settled = set(rows)
-    return [o for o in outcomes if (o.claim.id, o.claim.claims) not in settled]
+    return [o for o in outcomes if o.claim.token not in settled]

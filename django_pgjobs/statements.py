@@ -302,7 +302,8 @@ select mine.id, done.id is not null from mine left join done using (id)
 """
 
 # Run by charges, for claims that were rolled back with the transaction that the job ran in: exactly
-# that claim, by the number that the next one would have. Raw: the fence, and a lock that does not wait.
+# that claim, by the number that the next one would have. It also names what has its token already, which
+# an earlier try gave it whose answer was lost. Raw: the fence, and a lock that does not wait.
 _NEXT_CLAIM = MOVES["claim"].columns["claims"].replace("claims", "j.claims")
 _ROLLED_BACK = f"""{JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims)
     on j.id = s.id and j.status = 'pending' and {_NEXT_CLAIM} = s.claims"""
@@ -314,10 +315,15 @@ taken as (
     from free where j.id = free.id returning j.id
 )
 select lost.id, taken.id is not null from lost left join taken using (id)
+union all select j.id, true from {_THESE}
 """
 
-# Run by outcomes, to tell the claims that are stale from those whose row was locked.
-OWN = f"select id, claims from {JOB} where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s"
+# Run by outcomes, for what a settle did not write: was the row locked, is it another claim's, or had an
+# earlier settle written the same, whose answer was lost? Raw: the hot path's columns.
+STANDING = f"""
+select id, claims, locked_by = %(worker)s, status = 'done', errors -> -1 from {JOB}
+where id = any(%(ids)s::bigint[])
+"""
 
 # Run by atomic where another transaction has locked the row of the job that it settles. Raw: the fence.
 WAIT = f"select id from {JOB} where id = %(id)s and locked_by = %(worker)s for update"

@@ -228,10 +228,13 @@ class Supervisor:
     def _do_duties(self) -> None:
         pause = AGAIN
         while not self._over or self._dead or self._uncharged:
-            self._duties.take(charges.AGAIN if self._uncharged else pause)
+            self._duties.take(pause)
             done = self._keeper.attempt(self._record_deaths) and self._attempt_to_register()
             pause = self._renew() if self._registered else AGAIN
-            pause = pause if done else min(pause, AGAIN)
+            if not done:
+                pause = min(pause, AGAIN)
+            elif self._uncharged:  # the server answers, so it will soon let go of their rows
+                pause = charges.AGAIN
         self._keeper.session.close()
 
     def _attempt_to_register(self) -> bool:

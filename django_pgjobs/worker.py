@@ -190,7 +190,8 @@ class Worker:
             if isinstance(news, News):
                 self._note(news)
             elif news is None:
-                self._handlers.look_soon()
+                if self._transactions:
+                    self._transactions.next_look = 0.0
             elif isinstance(news, BaseException):
                 raise RunnerFailed("A thread that runs handlers has failed.") from news
             else:
@@ -302,18 +303,19 @@ class Worker:
         """How many jobs this worker may claim at all."""
         if self.stopping or self._leaving or not self._lease.safe:
             return 0
-        most = self._lease.board.free
+        free = left = self._lease.board.free
         if self._options.max_jobs is not None:
-            remaining = self._options.max_jobs - self._settled - len(self._held)
-            if self._transactions:
-                self._transactions.allowed = remaining
-                remaining -= self._transactions.jobs
-            if remaining <= 0:
-                self._leaving = True
-                if not self._options.drain:  # which is over then
-                    self._lease.board.leave()
-            most = min(most, remaining)
-        return most if self._options.by_lease else 0
+            left = self._options.max_jobs - self._settled - len(self._held)
+        if self._transactions:
+            # Each that is begun may be lost, and is held by a slot of its own then.
+            self._transactions.allowed = min(free, left)
+            free -= self._options.threads
+            left -= self._transactions.jobs
+        if self._options.max_jobs is not None and left <= 0:
+            self._leaving = True
+            if not self._options.drain:  # which is over then
+                self._lease.board.leave()
+        return min(free, left) if self._options.by_lease else 0
 
     def _forget(self, ended: Sequence[Outcome | Settled], locked: Sequence[Outcome]) -> None:
         """Let go of what is settled; what was locked is tried again in the next round."""

@@ -51,6 +51,23 @@ def lost_claims_count_nothing() -> None:
     claims.retake = lambda *_: ([], [])
 
 
+def lost_claims_are_anybodys() -> None:
+    """Let a thread claim what another one has lost and nobody has counted."""
+    from django_pgjobs.transactions import Transactions  # noqa: PLC0415 -- likewise
+
+    class Unknown(set[Any]):
+        def __contains__(self, _: object) -> bool:
+            return False
+
+    real = Transactions.__init__
+
+    def init(self: Any, *arguments: Any) -> None:
+        real(self, *arguments)
+        self._at_stake = Unknown()
+
+    Transactions.__init__ = init
+
+
 def retake_of_any_claim() -> None:
     """Retake a job whatever has become of it since."""
     from django_pgjobs import statements  # noqa: PLC0415 -- likewise
@@ -58,6 +75,14 @@ def retake_of_any_claim() -> None:
     token = f"{statements._NEXT_CLAIM} = s.claims"
     assert token in statements.RETAKE, "adapt the fault to the statement"
     statements.RETAKE = statements.RETAKE.replace(token, "s.claims > 0")
+
+
+def retakes_without_an_answer_are_forgotten() -> None:
+    """Take a claim that was made again, without the worker's hearing of it, for somebody else's."""
+    from django_pgjobs import statements  # noqa: PLC0415 -- likewise
+
+    statements.RETAKE, own, _ = statements.RETAKE.partition("union all")
+    assert own, "adapt the fault to the statement"
 
 
 def callbacks_undo() -> None:
@@ -84,7 +109,9 @@ FAULTS: dict[str, Callable[[], None]] = {
         failures_keep_writes,
         broken_transactions_pass,
         lost_claims_count_nothing,
+        lost_claims_are_anybodys,
         retake_of_any_claim,
+        retakes_without_an_answer_are_forgotten,
         callbacks_undo,
     )
 }

@@ -31,7 +31,7 @@ FAILED = 1  # pytest's status where tests ran and some failed
 _ASYNC, _FENCING = "acceptance/test_async_handlers.py::", "concurrency/test_fencing.py::"
 _CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py::"
 _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
-_ATOMIC = "db/test_atomic.py::"
+_ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -56,6 +56,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "pauses-are-ignored": (f"{_CLAIMS}test_a_paused_queue_gives_nothing_until_it_is_resumed",),
     "settle-waits": (_INTERLEAVINGS,),
     "release-keeps-attempt": (f"{_CLAIMS}test_a_released_job_is_claimed_again_with_another_token",),
+    "any-settle-was-ours": (
+        "db/test_settle.py::test_an_outcome_like_that_of_another_worker_is_dropped",
+        "db/test_settle.py::test_an_outcome_that_comes_after_the_reap_is_dropped",
+    ),
     "orphans-stay": (
         f"{_CLAIMS}test_orphans_are_the_rows_that_a_worker_does_not_know_that_it_has",
     ),
@@ -124,7 +128,13 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "lost-claims-count-nothing": (
         "acceptance/test_claim_by_transaction.py::test_a_lost_connection_is_a_failed_attempt",
     ),
+    "lost-claims-are-anybodys": (
+        f"{_TRANSACTIONS}test_a_job_whose_commit_was_refused_is_counted_before_another_thread_takes_it",
+    ),
     "retake-of-any-claim": ("db/test_retake.py",),
+    "retakes-without-an-answer-are-forgotten": (
+        "acceptance/test_lost_answers.py::test_an_attempt_that_was_rolled_back_is_counted_all_the_same",
+    ),
     "callbacks-undo": (
         f"{_ATOMIC}test_a_callback_that_fails_after_the_commit_is_logged_and_changes_nothing",
     ),

@@ -40,6 +40,7 @@ class Proxy:
         self._moments: list[Moment] = []
         self._ended = False
         self.delay = 0.0  # seconds that each piece of data takes
+        self.calls = 0  # connections that were asked for
         self.cuts = 0  # connections that were cut after a COMMIT
 
     @property
@@ -83,6 +84,7 @@ class Proxy:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
+        self.calls += 1
         if self._accepts_silently:
             self._accepted.append(client)
             return

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.db.utils import OperationalError
 
 from django_pgjobs import statements
 from django_pgjobs.models import Job, Worker
 from tests import audit
 from tests.app.jobs import boom
-from tests.app.probes import hold, look, record
+from tests.app.probes import hold, hold_in_sql, look, record
 from tests.processes import FAST, no_back_off
 from tests.proxies import Proxy
 from tests.waiting import eventually
@@ -47,6 +47,16 @@ def counts() -> Counter[str]:
         counted["claims"] += (change.old, change.new) == ("pending", "running")
         counted["releases"] += bool(change.given_back)
     return counted
+
+
+def end_transactions() -> None:
+    """Break the connections on which jobs run in transactions."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and state = 'idle in transaction'"
+        )
+        assert cursor.rowcount == 1
 
 
 def done(count: int) -> bool:
@@ -82,12 +92,13 @@ def test_a_settled_job_stays_settled_and_its_worker_finds_out(processes, proxy, 
         proxy.cut_after_commit(statements.MOVES["complete"].assignments, answer=f"{{{job.pk}}}")
         processes.open_gate("x")
     eventually(lambda: proxy.cuts == 1)
-    eventually(lambda: f"The lease of job {job.pk}" in worker.output)
+    eventually(lambda: f"Job {job.pk} ({job.kind}) was settled already" in worker.output)
     job.refresh_from_db()
     assert (job.status, job.attempts, job.claims, job.errors) == ("done", 1, 1, [])
     record.enqueue(key="next")
     eventually(lambda: done(2))
     assert worker.stop() == 0, "it holds nothing any more"
+    assert "lease" not in worker.output
     assert len(processes.ledger.starts()) == 1 + (not result)
 
 
@@ -97,11 +108,32 @@ def test_a_failed_attempt_is_recorded_once(processes, proxy, through, status):
     assert worker.worker
     proxy.cut_after_commit(statements.MOVES[status].assignments, answer="UPDATE 1")
     job = boom.using(max_attempts=2 if status == "retry" else 1).enqueue()
-    eventually(lambda: f"The lease of job {job.pk}" in worker.output)
+    eventually(lambda: f"Job {job.pk} ({job.kind}) was settled already" in worker.output)
     job.refresh_from_db()
     assert (job.status, job.attempts) == ({"retry": "pending", "fail": "failed"}[status], 1)
     assert [entry["attempt"] for entry in job.errors] == [1]
     assert worker.stop() == 0
+    assert "lease" not in worker.output
+
+
+@pytest.mark.parametrize("start", ["worker", "supervisor"])
+def test_an_attempt_that_was_rolled_back_is_counted_all_the_same(processes, proxy, through, start):
+    process = getattr(processes, start)("--claim", "transaction", "--threads", "1", **through)
+    job = hold_in_sql.enqueue(key="x")
+    eventually(lambda: processes.ledger.starts("x"))
+    proxy.cut_after_commit("with lost as (", answer="\0\0\0\1t")  # true, it is retaken
+    if start == "worker":
+        end_transactions()
+    else:
+        os.kill(process.worker.pid, signal.SIGKILL)
+    processes.open_gate("x")
+    eventually(lambda: no_back_off() or done(1))
+    assert proxy.cuts == 1
+    job.refresh_from_db()
+    assert (job.attempts, [entry["attempt"] for entry in job.errors]) == (2, [1])
+    if start == "worker":  # a supervisor's reaper may be there first, and it is counted too
+        assert "has gone on since" not in process.output
+    assert process.stop() == 0
 
 
 def test_what_was_given_back_stays_so(processes, proxy, through):

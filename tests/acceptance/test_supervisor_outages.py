@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from example_project.postgres import EmbeddedPostgres
@@ -29,6 +31,12 @@ def processes(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Processes]:
     with Processes({**os.environ, "PGJOBS_TEST_URL": server.url}, tmp_path) as processes:
         assert processes.start("migrate", "--verbosity", "0").wait(60) == 0
         yield processes
+
+
+def ask(server: EmbeddedPostgres, sql: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(server.url) as connection:
+        cursor = connection.execute(sql)
+        return cursor.fetchall() if cursor.description is not None else []
 
 
 def assert_jobs_flow(server, processes, key: str) -> None:
@@ -85,6 +93,32 @@ def test_it_stops_in_time_while_there_is_no_server(server, processes):
     finally:
         server.up()
     assert "could not be recorded" in supervisor.output
+
+
+def test_an_attempt_that_is_still_to_be_counted_waits_for_the_server_without_haste(
+    server, processes
+):
+    enqueue(server, "sleep_in_sql", "asleep")  # the server will not notice who is gone
+    ask(
+        server,
+        "update django_pgjobs_job set max_attempts = 1, queue = 'own' where status = 'pending'",
+    )
+    with Proxy(server.port) as proxy:
+        through = json.dumps({"HOST": "127.0.0.1", "PORT": str(proxy.port)})
+        supervisor = processes.supervisor("--claim", "transaction", PGJOBS_TEST_CONNECTION=through)
+        eventually(lambda: processes.ledger.starts("asleep"), within=20)
+        [child] = supervisor.children
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: ask(server, "select from django_pgjobs_worker where death = 'signal 9'"))
+        # Or else the child that came after it may take the job before the attempt is counted.
+        ask(server, "insert into django_pgjobs_queue (name, paused_at) values ('own', now())")
+        server.down("immediate")
+        down, before = time.monotonic(), proxy.calls
+        eventually(lambda: time.monotonic() - down > 2.5)
+        assert proxy.calls - before < 30, "that child asks now and then too"
+        server.up()
+        eventually(lambda: statuses(server)["asleep"] == ("failed", 1), within=10)
+        assert supervisor.stop() == 0
 
 
 def test_missing_tables_are_an_error_at_the_start(server, tmp_path):

@@ -40,8 +40,21 @@ def test_what_has_gone_on_is_left_alone(status, number):
     job = make(status, claims=1)
     before = row(job)
 
-    assert claims.retake(execute, 7, [(job.id, number)]) == ([], [])
+    assert claims.retake(execute, 8, [(job.id, number)]) == ([], [])
     assert row(job) == before
+
+
+@pytest.mark.django_db
+def test_a_retake_whose_answer_was_lost_is_told_with_the_next_one():
+    job = make()
+    token = (job.id, 1)
+    claims.retake(execute, 7, [token])
+    before = row(job)
+
+    assert claims.retake(execute, 7, [token]) == ([token], [])
+    assert row(job) == before, "it is the same claim"
+    assert claims.retake(execute, 8, [token]) == ([], []), "of that worker alone"
+    assert claims.retake(execute, 7, [(job.id, 2)]) == ([], []), "and of no later claim"
 
 
 @pytest.mark.django_db(transaction=True)
