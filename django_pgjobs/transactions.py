@@ -28,7 +28,7 @@ from django_pgjobs.attempts import Held, Inbox, Turn
 from django_pgjobs.claims import Claimer, Served, Token
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
-from django_pgjobs.outcomes import Failed, Settled
+from django_pgjobs.outcomes import NotDone, Settled
 from django_pgjobs.sessions import DATABASE_ERRORS, execute_on_django
 from django_pgjobs.threads import Threads
 from django_pgjobs.worker_options import WorkerOptions
@@ -177,7 +177,7 @@ class Transactions(Threads):
     def _transact(self, claimer: Claimer, slot: int) -> Turn | None:
         """Claim, run and settle one job in one transaction; None where none was due."""
         held: Held | None = None
-        outcome: Settled | Failed | None = None
+        outcome: Settled | NotDone | None = None
         committed: list[bool] = []
         try:
             atomic.let_django_commit(self._database)
@@ -189,7 +189,7 @@ class Transactions(Threads):
                     return None
                 transaction.on_commit(lambda: committed.append(True), using=self._database)
                 outcome = self._run(held)
-                if isinstance(outcome, Failed):
+                if isinstance(outcome, NotDone):
                     self._settle(outcome)
         # As in execution: whatever the handler or its callbacks raise is the job's.
         except BaseException as error:
@@ -197,22 +197,22 @@ class Transactions(Threads):
                 raise
             if committed:
                 atomic.log_callback(held.claim, error)
-            elif not isinstance(outcome, Failed):
+            elif not isinstance(outcome, NotDone):
                 outcome = execution.failed(held.claim, error, self._lease.name)
-        if not committed and not isinstance(outcome, Failed):
+        if not committed and not isinstance(outcome, NotDone):
             left_open = leftovers.TransactionLeftOpen.on([self._database])
             outcome = execution.failed(held.claim, left_open, self._lease.name)
         if not committed:
             self._lost.add((held.claim.id, held.claim.claims))
-        failed = outcome if isinstance(outcome, Failed) else None
-        return Turn(held, failed, settled=bool(committed))
+        not_done = outcome if isinstance(outcome, NotDone) else None
+        return Turn(held, not_done, settled=bool(committed))
 
-    def _settle(self, failed: Failed) -> None:
+    def _settle(self, outcome: NotDone) -> None:
         try:
-            outcomes.settle(execute_on_django(self._database), self._lease.worker, [failed])
+            outcomes.settle(execute_on_django(self._database), self._lease.worker, [outcome])
         except BaseException:
             # Now, as long as the row is locked by a transaction that will be rolled back.
-            self._lost.add((failed.claim.id, failed.claim.claims))
+            self._lost.add((outcome.claim.id, outcome.claim.claims))
             raise
 
     def _claim(self, claimer: Claimer, slot: int) -> Held | None:
@@ -229,7 +229,7 @@ class Transactions(Threads):
         [claim] = claimed
         return Held(claim, slot, registry.find(claim.kind))
 
-    def _run(self, held: Held) -> Settled | Failed:
+    def _run(self, held: Held) -> Settled | NotDone:
         begin = partial(self._begin_turn, held)
         return atomic.run(held.claim, self._lease, self._database, begin, inner=True)
 
