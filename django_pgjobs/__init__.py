@@ -12,28 +12,38 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_pgjobs.api import aenqueue, enqueue, get_job
     from django_pgjobs.exceptions import (
+        Discard,
         DuplicateKind,
         ForeignTransaction,
         InvalidOption,
         InvalidPayload,
         PgJobsError,
         PgJobsWarning,
+        Retry,
+        Snooze,
         UnknownKind,
     )
     from django_pgjobs.models import Job
     from django_pgjobs.registry import JobType, job
+    from django_pgjobs.retries import Exponential, Fixed, Linear
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Discard",
     "DuplicateKind",
+    "Exponential",
+    "Fixed",
     "ForeignTransaction",
     "InvalidOption",
     "InvalidPayload",
     "Job",
     "JobType",
+    "Linear",
     "PgJobsError",
     "PgJobsWarning",
+    "Retry",
+    "Snooze",
     "UnknownKind",
     "aenqueue",
     "enqueue",
@@ -42,8 +52,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Exponential": "retries",
+    "Fixed": "retries",
     "Job": "models",
     "JobType": "registry",
+    "Linear": "retries",
     "aenqueue": "api",
     "enqueue": "api",
     "get_job": "api",

@@ -22,7 +22,7 @@ from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline
 from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.leases import Lease
-from django_pgjobs.outcomes import Done, Failed, Settled
+from django_pgjobs.outcomes import Done, NotDone, Outcome, Settled
 from django_pgjobs.registry import find
 from django_pgjobs.sessions import execute_on_django
 
@@ -44,10 +44,10 @@ def run(
     begin: Callable[[], Deadline] = lambda: execution.NEVER,
     *,
     inner: bool = False,
-) -> Settled | Failed:
+) -> Settled | NotDone:
     """Run the handler of `claim` and complete the job, in one transaction on `alias`.
 
-    A failure is the caller's to settle. It may have come from a COMMIT without an answer, which took
+    Any other outcome is the caller's to settle. A failure may have come from a COMMIT without an answer, which took
     effect after all: then the fence refuses it. `begin` is called just before the handler; `inner` is
     for a transaction of the caller's.
     """
@@ -58,7 +58,7 @@ def run(
             "queue is claimed by transaction. Make it sync, or give it a queue claimed by lease."
         )
         return execution.failed(claim, error, lease.name, permanent=True)
-    outcome: Done | Failed | None = None
+    outcome: Outcome | None = None
     committed: list[bool] = []
     process = os.getpid()
     let_django_commit(alias)
@@ -72,11 +72,11 @@ def run(
             outcome = execution.run(claim, lease.name, begin())
             if os.getpid() != process:
                 os._exit(1)  # a fork that the handler let return would settle on our connection
-            if isinstance(outcome, Failed):
-                transaction.set_rollback(True, using=alias)
-            else:
+            if isinstance(outcome, Done):
                 _check(connection, blocks)
                 _complete(outcome, lease.worker, alias)
+            else:
+                transaction.set_rollback(True, using=alias)
     # As in execution: whatever the handler or its callbacks raise is the job's.
     except BaseException as error:  # noqa: BLE001
         if committed:
@@ -84,9 +84,9 @@ def run(
             return Settled(claim)
         # Rolling back on a lost connection fails too, which is no news.
         return (
-            outcome if isinstance(outcome, Failed) else execution.failed(claim, error, lease.name)
+            outcome if isinstance(outcome, NotDone) else execution.failed(claim, error, lease.name)
         )
-    return outcome if isinstance(outcome, Failed) else Settled(claim)
+    return outcome if isinstance(outcome, NotDone) else Settled(claim)
 
 
 def log_callback(claim: Claim, error: BaseException) -> None:

@@ -17,7 +17,7 @@ from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
 from django_pgjobs.mailbox import Mailbox
-from django_pgjobs.outcomes import Failed, Outcome, Settled
+from django_pgjobs.outcomes import NotDone, Outcome, Settled
 from django_pgjobs.registry import JobType
 
 MOST_AHEAD = 1_000  # claims waiting for a turn: a statement then settles and claims half of them
@@ -46,11 +46,11 @@ class News(NamedTuple):
 class Turn(NamedTuple):
     """What became of a job that was claimed in a transaction of its own; of none, to wake the pump.
 
-    `failed` is its failure, if it did fail. It is `settled` unless its transaction was lost.
+    `not_done` is its outcome, unless it is done. It is `settled` unless its transaction was lost.
     """
 
     held: Held | None
-    failed: Failed | None
+    not_done: NotDone | None
     settled: bool
     seconds: float = 0.0
 

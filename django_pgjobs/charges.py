@@ -18,7 +18,7 @@ from django_pgjobs import claims
 from django_pgjobs.attempts import Held
 from django_pgjobs.claims import Token
 from django_pgjobs.leases import Lease
-from django_pgjobs.outcomes import Failed
+from django_pgjobs.outcomes import NotDone
 from django_pgjobs.sessions import Execute
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Charges(Generic[T]):
 
 
 class Losses:
-    """The failures of a worker whose claims were lost, held like its other claims meanwhile."""
+    """The outcomes of a worker whose claims were lost, held like its other claims meanwhile."""
 
     def __init__(
         self, lease: Lease, held: dict[int, Held], on_decided: Callable[[Token], None]
@@ -90,13 +90,13 @@ class Losses:
         self._board = lease.board
         self._held = held
         self._on_decided = on_decided
-        self._charges: Charges[Failed] = Charges(lease.worker)
+        self._charges: Charges[NotDone] = Charges(lease.worker)
         self._known: set[Token] = set()  # a worker that gives a job up may hear of its end later
 
     def __len__(self) -> int:
         return len(self._charges)
 
-    def add(self, held: Held, failed: Failed) -> None:
+    def add(self, held: Held, outcome: NotDone) -> None:
         """Hold this claim, on the board too: should the worker die, its supervisor counts it."""
         claim = held.claim
         token = claim.token
@@ -109,24 +109,24 @@ class Losses:
         self._board.begin_transaction(slot, claim.claims)
         self._board.start(slot, claim.id)
         self._held[claim.id] = Held(claim, slot, held.job_type)
-        self._charges.add(token, failed)
+        self._charges.add(token, outcome)
 
-    def retake(self, execute: Execute) -> list[Failed]:
+    def retake(self, execute: Execute) -> list[NotDone]:
         """Return those that are claims again, to be settled like all others; drop what cannot be."""
         retaken, given_up = self._charges.retake(execute)
-        for failed in retaken:
-            self._board.end_transaction(self._held[failed.claim.id].slot)
-        for failed in given_up:
+        for outcome in retaken:
+            self._board.end_transaction(self._held[outcome.claim.id].slot)
+        for outcome in given_up:
             # Nothing of it was committed, so the next claim of this job has the same token.
-            self._known.discard(failed.claim.token)
-            slot = self._held.pop(failed.claim.id).slot
+            self._known.discard(outcome.claim.token)
+            slot = self._held.pop(outcome.claim.id).slot
             self._board.end_transaction(slot)
             self._board.give_back(slot)
-        for failed in (*retaken, *given_up):
-            self._on_decided(failed.claim.token)
+        for outcome in (*retaken, *given_up):
+            self._on_decided(outcome.claim.token)
         return retaken
 
-    def retake_last(self, execute: Execute) -> list[Failed]:
+    def retake_last(self, execute: Execute) -> list[NotDone]:
         """Do the same again and again, but not for long: the worker ends."""
         until = time.monotonic() + _LAST
         retaken = self.retake(execute)

@@ -2,10 +2,14 @@
 
     PgJobsError
     ├── InvalidOption    (ValueError)     an option of @job or .using() has the wrong type or range
+    │   └── InvalidDelay                  so has the delay of a Retry or a Snooze
     ├── InvalidPayload   (ValueError)     a payload cannot be stored, or does not fit its handler
     ├── UnknownKind      (LookupError)    no handler is registered for a kind
     ├── DuplicateKind                     two handlers claim one kind
-    └── JobTimeout                        an attempt ran longer than its kind's timeout
+    ├── JobTimeout                        an attempt ran longer than its kind's timeout
+    ├── Retry                             raised by a handler: failed, try again after a delay
+    ├── Snooze                            raised by a handler: run me later, this was no attempt
+    └── Discard                           raised by a handler: failed, and never to be tried again
 
     PgJobsWarning        (RuntimeWarning)
     └── ForeignTransaction                a job was enqueued outside the transaction that is open
@@ -18,7 +22,10 @@ unless its text says otherwise, so that the caller's transaction stays usable.
 
 from __future__ import annotations
 
+import datetime
 from typing import Self
+
+from django_pgjobs import delays
 
 
 class PgJobsError(Exception):
@@ -27,6 +34,10 @@ class PgJobsError(Exception):
 
 class InvalidOption(PgJobsError, ValueError):
     """An option of `@job`, `.using()` or a command has the wrong type or is out of range."""
+
+
+class InvalidDelay(InvalidOption):
+    """A delay is negative, not finite, too long, or no delay at all."""
 
 
 class InvalidPayload(PgJobsError, ValueError):
@@ -51,6 +62,58 @@ class JobTimeout(PgJobsError):
         return cls(f"The handler ran longer than {shown}.")
 
 
+class Retry(PgJobsError):
+    """Raise it in a handler: the attempt has failed, and the next one starts after `delay`.
+
+    `delay` is a timedelta or a number of seconds, None leaves it to the policy. Without an attempt left
+    the job has failed for good.
+
+    Raises:
+        InvalidDelay: `delay` is negative, not finite, longer than 100 years, or no delay at all.
+
+    """
+
+    delay: float | None = None  # seconds
+
+    def __init__(self, delay: float | datetime.timedelta | None = None) -> None:
+        """Check the delay."""
+        super().__init__(delay)
+        if delay is not None:
+            self.delay = _checked("Retry", delay)
+
+    def __str__(self) -> str:
+        when = "" if self.delay is None else f" in {self.delay:g} s"
+        reason = "" if self.__cause__ is None else f" Its reason: {self.__cause__!r}"
+        return f"The handler asked for another attempt{when}.{reason}"
+
+
+class Snooze(PgJobsError):
+    """Raise it in a handler: run the job again after `delay`, as if this had been no attempt.
+
+    `delay` is a timedelta or a number of seconds.
+
+    Raises:
+        InvalidDelay: `delay` is negative, not finite, longer than 100 years, or no delay at all.
+
+    """
+
+    def __init__(self, delay: float | datetime.timedelta) -> None:
+        """Check the delay."""
+        super().__init__(delay)
+        self.delay = _checked("Snooze", delay)  # seconds
+
+    def __str__(self) -> str:
+        return f"The handler asked to be run again in {self.delay:g} s."
+
+
+class Discard(PgJobsError):
+    """Raise it in a handler: the job has failed for this reason, and another attempt would be in vain."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason, which the job shows as its last error."""
+        super().__init__(reason)
+
+
 class PgJobsWarning(RuntimeWarning):
     """Base of all warnings of this package."""
 
@@ -65,3 +128,13 @@ class Interrupted(BaseException):
     No `Exception`, so that `except Exception` does not swallow it. Let it pass: the attempt ends with
     `JobTimeout` whatever the handler makes of it.
     """
+
+
+def _checked(name: str, delay: object) -> float:
+    seconds = delays.seconds(delay)
+    if seconds is None:
+        raise InvalidDelay(
+            f"{name}.delay must be {delays.EXPECTED}, got {delay!r:.80}. "
+            "Use max(0, ...) where it is computed."
+        )
+    return seconds

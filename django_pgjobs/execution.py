@@ -16,12 +16,12 @@ from typing import Any
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from django_pgjobs import conf, failures, leftovers, payloads, retries
+from django_pgjobs import conf, delays, failures, leftovers, payloads, retries
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline
-from django_pgjobs.exceptions import InvalidPayload, UnknownKind
-from django_pgjobs.outcomes import Done, Failed, Outcome, Settled
-from django_pgjobs.registry import JobType, get_job
+from django_pgjobs.exceptions import Discard, InvalidPayload, Snooze, UnknownKind
+from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled, Snoozed
+from django_pgjobs.registry import JobType, find, get_job
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def _prepare(claim: Claim, worker: str) -> Prepared | Failed:
 def _conclude(claim: Claim, worker: str, value: object, error: BaseException | None) -> Outcome:
     """Turn what the handler returned or raised into the outcome."""
     if error is not None:
-        return failed(claim, error, worker)
+        return _not_done(claim, error, worker)
     result, unstorable = payloads.result_text(value, max_bytes=conf.get().max_payload_bytes)
     if unstorable:
         logger.warning(
@@ -119,6 +119,20 @@ def _conclude(claim: Claim, worker: str, value: object, error: BaseException | N
     if logger.isEnabledFor(logging.INFO):
         logger.info("Job %s (%s) is done.", claim.id, claim.kind, extra=_extra(claim))
     return Done(claim, result)
+
+
+def _not_done(claim: Claim, error: BaseException, worker: str) -> NotDone:
+    """Turn what left the handler into the outcome."""
+    # Not isinstance(), which believes what an object says of its own class, and runs the code that does.
+    if not issubclass(type(error), Snooze):
+        return failed(claim, error, worker)
+    delay = delays.seconds(vars(error).get("delay"))
+    if delay is None:  # a subclass that does not check it
+        return failed(claim, error, worker)
+    logger.info(
+        "Job %s (%s) is snoozed for %.1f s.", claim.id, claim.kind, delay, extra=_extra(claim)
+    )
+    return Snoozed(claim, delay)
 
 
 def failed(
@@ -131,22 +145,47 @@ def failed(
 ) -> Failed:
     """Return the outcome of an attempt that ended with `error`.
 
-    `permanent` leaves no further attempt; `delay` is the time to it, by default the policy's.
+    `permanent` leaves no further attempt; `delay` is the time to it, where what ended the attempt came
+    from outside. By default the options of its kind decide both.
     """
+    interrupts = issubclass(type(error), KeyboardInterrupt)
     if permanent or claim.attempts >= claim.max_attempts:
         delay = None
     elif delay is None:
-        delay = retries.DEFAULT.delay(claim.attempt, _RNG)
+        try:
+            delay = _next_delay(claim, error)
+        except Discard as discard:  # a policy gives up, for a reason of its own
+            discard.__cause__ = error
+            error = discard
     entry = failures.entry(error, attempt=claim.attempts, worker=worker)
-    text = "Job %s (%s) failed in attempt %s of %s: %s"
     verdict = "it is given up." if delay is None else f"the next one is in {delay:.1f} s."
-    facts = (claim.id, claim.kind, claim.attempts, claim.max_attempts, verdict)
+    text = "Job %s (%s) failed in attempt %s of %s: %s"
+    _log(logging.WARNING, error, claim, text, claim.attempts, claim.max_attempts, verdict)
+    return Failed(claim, entry, delay, interrupts)
+
+
+def _next_delay(claim: Claim, error: BaseException) -> float | None:
+    """Return the time to the next attempt, by the options of its kind; None gives up."""
+    job_type = find(claim.kind)
+    rules = retries.DEFAULTS if job_type is None else job_type.retries
     try:
-        logger.warning(text, *facts, exc_info=error, extra=_extra(claim))
+        return rules.delay(claim.attempt, error, _RNG)
+    except Discard:
+        raise
+    # A policy may be code of the project's, and fail in any way. The job must not be lost by that.
+    except BaseException as broken:  # noqa: BLE001
+        text = "Job %s (%s) is retried by the default policy, since the one of its kind failed."
+        _log(logging.ERROR, broken, claim, text)
+        return retries.DEFAULT.spread(retries.DEFAULT(claim.attempt), _RNG)
+
+
+def _log(level: int, error: BaseException, claim: Claim, text: str, *facts: object) -> None:
+    facts = (claim.id, claim.kind, *facts)
+    try:
+        logger.log(level, text, *facts, exc_info=error, extra=_extra(claim))
     # Whoever formats the record asks the exception, whose methods may raise even a SystemExit.
     except BaseException:  # noqa: BLE001
-        logger.warning(text, *facts, extra=_extra(claim))
-    return Failed(claim, entry, delay, interrupts=isinstance(error, KeyboardInterrupt))
+        logger.log(level, text, *facts, extra=_extra(claim))
 
 
 async def _result(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -3,7 +3,7 @@
     enqueue ──▶ pending ──claim──▶ running ──complete──▶ done
                ▲  │ ▲ │              │ │ └─fail, reap──▶ failed ────retry by hand──▶ pending
     reschedule └──┘ │ └────cancel────┼─┴──cancel──────▶ cancelled ─retry by hand──▶ pending
-                    └─── retry · release · reap
+                    └── retry · snooze · release · reap
 
 Invariant: no other module writes `status`. Each move names the statuses it leaves, the one it
 reaches and every column that it sets, so that a row can never keep half of an earlier state; the
@@ -92,6 +92,12 @@ MOVES: Mapping[str, Move] = {
             "attempted_at": "case when attempts > 1 then attempted_at end",
             **_UNLOCK,
         },
+    ),
+    # It was started: unlike a release it keeps the time of that.
+    "snooze": Move(
+        frozenset({Status.RUNNING}),
+        Status.PENDING,
+        {"attempts": "greatest(attempts - 1, 0)", **_UNLOCK},
     ),
     "complete": Move(frozenset({Status.RUNNING}), Status.DONE, _FINISH),
     "retry": Move(frozenset({Status.RUNNING}), Status.PENDING, _UNLOCK),

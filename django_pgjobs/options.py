@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from django.conf import settings
 from django.utils import timezone
 
+from django_pgjobs import delays
 from django_pgjobs.exceptions import InvalidOption
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ SUBJECT_LENGTH = 200  # characters, as the column
 # years past 9999 out, which psycopg cannot read.
 EARLIEST = datetime.datetime(1, 1, 2, tzinfo=datetime.UTC)
 LATEST = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
-LONGEST_DELAY = 100 * 365.25 * 86_400  # seconds
+LONGEST_DELAY = delays.LONGEST
 LONGEST_TIMEOUT = 30 * 86_400  # seconds
 
 

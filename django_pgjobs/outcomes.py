@@ -48,13 +48,22 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked to be run again after `delay` seconds; this was no attempt."""
+
+    claim: Claim
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """The handler returned, and the thread that ran it has written that already."""
 
     claim: Claim
 
 
-Outcome = Done | Failed
+NotDone = Failed | Snoozed  # nothing of what the handler wrote in a transaction with it is kept
+Outcome = Done | NotDone
 
 
 class Left(NamedTuple):
@@ -70,11 +79,14 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> Left:
     valued: list[Outcome] = []
     retried: list[Outcome] = []
     given_up: list[Outcome] = []
+    snoozed: list[Outcome] = []
     for outcome in outcomes:
         if isinstance(outcome, Done):
             (plain if outcome.result is None else valued).append(outcome)
-        else:
+        elif isinstance(outcome, Failed):
             (given_up if outcome.delay is None else retried).append(outcome)
+        else:
+            snoozed.append(outcome)
     left: list[Outcome] = []
     plain.sort(key=lambda done: done.claim.claims)
     for claims, group in itertools.groupby(plain, key=lambda done: done.claim.claims):
@@ -85,6 +97,7 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> Left:
         *_write(execute, worker, statements.FAIL, given_up),
     ]
     left += _write(execute, worker, statements.CANCEL, cancelled)
+    left += _write(execute, worker, statements.SNOOZE, snoozed)
     return tell_apart(execute, worker, left)
 
 
@@ -136,8 +149,8 @@ class _Standing(NamedTuple):
         """Whether this very claim has been settled by its worker, and not by a reaper."""
         if self.done:  # so it stays, and by this claim even where its worker took it for failed
             return self.claims == outcome.claim.claims
-        if isinstance(outcome, Done) or self.error is None:
-            return False
+        if not isinstance(outcome, Failed) or self.error is None:
+            return False  # a snooze leaves no trace: it is logged as lost, and was none
         noted: dict[str, object] = json.loads(self.error)  # ours, and the time
         return outcome.error.items() <= noted.items()
 
@@ -187,15 +200,10 @@ def _row(outcome: Outcome) -> str:
     claim = outcome.claim
     if isinstance(outcome, Done):  # the result is JSON text already
         return f'{{"id":{claim.id},"claims":{claim.claims},"result":{outcome.result}}}'
-    return json.dumps(
-        {
-            "id": claim.id,
-            "claims": claim.claims,
-            "delay": outcome.delay,
-            "last_error": failures.summary(outcome.error),
-            "error": outcome.error,
-        }
-    )
+    row: dict[str, Any] = {"id": claim.id, "claims": claim.claims, "delay": outcome.delay}
+    if isinstance(outcome, Failed):
+        row |= {"last_error": failures.summary(outcome.error), "error": outcome.error}
+    return json.dumps(row)
 
 
 def _unsettled(outcomes: Sequence[Outcome], rows: Rows) -> list[Outcome]:

@@ -21,6 +21,7 @@ from asgiref.sync import sync_to_async
 from django_pgjobs import conf, payloads
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
 from django_pgjobs.options import Changes, Options, check_kind, check_timeout
+from django_pgjobs.retries import DEFAULTS, Delays, Errors, Retries, RetryPolicy, check_retries
 from django_pgjobs.signatures import Signature
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class JobType(Generic[P, R]):
         aliases: tuple[str, ...] = (),
         timeout: float | None = None,
         *,
+        retries: Retries = DEFAULTS,
         atomic: bool = False,
     ) -> None:
         """Describe a kind; `@job` also registers it."""
@@ -53,6 +55,7 @@ class JobType(Generic[P, R]):
         self.options = options
         self.aliases = aliases
         self.timeout = timeout  # seconds
+        self.retries = retries
         self.atomic = atomic
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(handler)
@@ -116,7 +119,8 @@ class JobType(Generic[P, R]):
 
 
 _kinds: dict[str, JobType[..., Any]] = {}
-_OPTIONS = ("kind", "queue", "priority", "max_attempts", "timeout", "atomic", "aliases")
+_RETRIES = ("retry", "retry_on", "discard_on")
+_OPTIONS = ("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "atomic", "aliases")
 
 
 @overload
@@ -128,6 +132,9 @@ def job(
     queue: str = "default",
     priority: int = 0,
     max_attempts: int | None = None,
+    retry: RetryPolicy | Delays | None = None,
+    retry_on: Errors | None = None,
+    discard_on: Errors | None = None,
     timeout: float | datetime.timedelta | None = None,
     atomic: bool = False,
     aliases: Iterable[str] = (),
@@ -150,6 +157,11 @@ def job(
         queue: the queue of its jobs.
         priority: from -100 to 100, higher first.
         max_attempts: how often a job may start; by default `PGJOBS["MAX_ATTEMPTS"]`.
+        retry: how long the job waits after a failed attempt: `Exponential()` by default, `Linear()`,
+            `Fixed()`, a list of delays, or a function of the attempt's number and its error.
+        retry_on: the exceptions after which there is another attempt; by default every one. What is no
+            `Exception` is always retried.
+        discard_on: the exceptions after which there is none, though `retry_on` covers them.
         timeout: how long an attempt may run, in seconds, up to 30 days; by default for ever.
         atomic: whether the handler runs in a transaction on the jobs database that also settles
             the job. Not for async handlers.
@@ -162,6 +174,7 @@ def job(
 
     """
     _refuse_unknown("@job", options, _OPTIONS)
+    retries = check_retries(*(options.pop(name, None) for name in _RETRIES))
     declared = Options(**options)
     seconds = check_timeout(timeout)
 
@@ -169,7 +182,8 @@ def job(
         _check_handler(handler)
         _check_atomic(atomic, handler)
         name = check_kind(_named(handler) if kind is None else kind)
-        job_type = JobType(handler, name, declared, _check_aliases(aliases), seconds, atomic=atomic)
+        others = _check_aliases(aliases)
+        job_type = JobType(handler, name, declared, others, seconds, retries=retries, atomic=atomic)
         register(job_type)
         return job_type
 

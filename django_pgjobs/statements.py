@@ -248,6 +248,7 @@ _FAILURES = """jsonb_to_recordset(%(rows)s::jsonb)
     s(id bigint, claims int, delay float8, last_error text, error jsonb)"""
 
 _UNLESS_CANCELLED = "j.cancel_requested_at is null"  # left, for CANCEL
+_GIVEN_BACK = MOVES["snooze"].columns["attempts"]
 
 # Run by outcomes.settle() for failed attempts that have a further one.
 RETRY = f"""
@@ -274,6 +275,23 @@ where {_SETTLED} and {_FREE} and not {_UNLESS_CANCELLED}
 returning j.id, j.claims
 """
 
+# Run by outcomes.settle() for handlers that asked to be run later: no attempt and no error, also where
+# the job is cancelled instead.
+SNOOZE = f"""
+with asked as materialized (
+    select s.* from jsonb_to_recordset(%(rows)s::jsonb) s(id bigint, claims int, delay float8)
+),
+snoozed as (
+    update {JOB} j set {MOVES["snooze"].assignments}, run_at = {NOW} + make_interval(secs => s.delay)
+    from asked s where {_SETTLED} and {_FREE} and {_UNLESS_CANCELLED} returning j.id, j.claims
+),
+cancelled as (
+    update {JOB} j set {MOVES["cancel"].assignments}, attempts = {_GIVEN_BACK}
+    from asked s where {_SETTLED} and {_FREE} and not {_UNLESS_CANCELLED} returning j.id, j.claims
+)
+select * from snoozed union all select * from cancelled
+"""
+
 _THESE = (
     f"""{JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims) on {_SETTLED}"""
 )
@@ -288,7 +306,7 @@ released as (
     where j.id = given.id and {_UNLESS_CANCELLED} returning j.id
 ),
 cancelled as (
-    update {JOB} j set {MOVES["cancel"].assignments}, attempts = greatest(attempts - 1, 0) from given
+    update {JOB} j set {MOVES["cancel"].assignments}, attempts = {_GIVEN_BACK} from given
     where j.id = given.id and not {_UNLESS_CANCELLED} returning j.id
 ),
 done as (select id from released union all select id from cancelled)"""

@@ -28,7 +28,7 @@ from django_pgjobs.attempts import Held, Inbox, Turn
 from django_pgjobs.claims import Claimer, Served, Token
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
-from django_pgjobs.outcomes import Failed, Settled
+from django_pgjobs.outcomes import NotDone, Settled
 from django_pgjobs.sessions import DATABASE_ERRORS, execute_on_django
 from django_pgjobs.threads import Threads
 from django_pgjobs.worker_options import WorkerOptions
@@ -178,7 +178,7 @@ class Transactions(Threads):
     def _transact(self, claimer: Claimer, slot: int) -> Turn | None:
         """Claim, run and settle one job in one transaction; None where none was due."""
         held: Held | None = None
-        outcome: Settled | Failed | None = None
+        outcome: Settled | NotDone | None = None
         committed: list[bool] = []
         try:
             atomic.let_django_commit(self._database)
@@ -192,7 +192,7 @@ class Transactions(Threads):
                 outcome = self._run(held)
                 # Now, as long as the row is locked: a commit that is refused gives it to anybody.
                 self._at_stake.add(held.claim.token)
-                if isinstance(outcome, Failed):
+                if isinstance(outcome, NotDone):
                     execute = execute_on_django(self._database)
                     outcomes.settle(execute, self._lease.worker, [outcome])
         # As in execution: whatever the handler or its callbacks raise is the job's.
@@ -201,17 +201,17 @@ class Transactions(Threads):
                 raise
             if committed:
                 atomic.log_callback(held.claim, error)
-            elif not isinstance(outcome, Failed):
+            elif not isinstance(outcome, NotDone):
                 outcome = execution.failed(held.claim, error, self._lease.name)
-        if not committed and not isinstance(outcome, Failed):
+        if not committed and not isinstance(outcome, NotDone):
             left_open = leftovers.TransactionLeftOpen.on([self._database])
             outcome = execution.failed(held.claim, left_open, self._lease.name)
         if committed:
             self._at_stake.discard(held.claim.token)
         else:
             self._at_stake.add(held.claim.token)
-        failed = outcome if isinstance(outcome, Failed) else None
-        return Turn(held, failed, settled=bool(committed))
+        not_done = outcome if isinstance(outcome, NotDone) else None
+        return Turn(held, not_done, settled=bool(committed))
 
     def _claim(self, claimer: Claimer, slot: int) -> Held | None:
         execute = execute_on_django(self._database)
@@ -230,7 +230,7 @@ class Transactions(Threads):
         self.wake()
         return Held(claim, slot, registry.find(claim.kind))
 
-    def _run(self, held: Held) -> Settled | Failed:
+    def _run(self, held: Held) -> Settled | NotDone:
         begin = partial(self._begin_turn, held)
         return atomic.run(held.claim, self._lease, self._database, begin, inner=True)
 

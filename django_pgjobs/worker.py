@@ -26,7 +26,7 @@ from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
-from django_pgjobs.outcomes import Done, Outcome, Settled
+from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
 from django_pgjobs.sessions import (
     CONNECTION_ERRORS,
     DATABASE_ERRORS,
@@ -200,17 +200,21 @@ class Worker:
     def _note(self, news: News) -> None:
         self._handlers.note(news)
         outcome = news.outcome
-        if outcome is not None:
-            failed = not isinstance(outcome, Done | Settled)
-            self._figures.add(news.held.claim, news.seconds, failed=failed)
         if isinstance(outcome, Done):
+            self._figures.add(news.held.claim, news.seconds, failed=False)
             self._unsettled.append(outcome)
         elif outcome is None:
             self._unstarted.append(news.held)
         elif isinstance(outcome, Settled):
+            self._figures.add(news.held.claim, news.seconds, failed=False)
             self._forget([outcome], ())
         else:
             self._unsettled.append(outcome)
+            self._note_not_done(outcome, news.seconds)
+
+    def _note_not_done(self, outcome: NotDone, seconds: float) -> None:
+        if isinstance(outcome, Failed):
+            self._figures.add(outcome.claim, seconds, failed=True)
             if outcome.interrupts and not self.stopping:
                 self.stop()
 
@@ -385,15 +389,15 @@ class Worker:
             return
         self._transactions.hear()
         self._claimer.exhausted = self._options.by_lease is None  # it may have enqueued something
-        failed = turn.failed is not None
-        self._figures.add(turn.held.claim, turn.seconds, failed=failed)
         if turn.settled:
             self._settled += 1
-        elif turn.failed is not None:
-            self._losses.add(turn.held, turn.failed)
+        elif turn.not_done is not None:
+            self._losses.add(turn.held, turn.not_done)
             self._lease.board.forget(turn.held.slot)  # it has a slot of its own now
-        if turn.failed is not None and turn.failed.interrupts and not self.stopping:
-            self.stop()
+        if turn.not_done is None:
+            self._figures.add(turn.held.claim, turn.seconds, failed=False)
+        else:
+            self._note_not_done(turn.not_done, turn.seconds)
 
 
 def _timeout(held: Held) -> JobTimeout:

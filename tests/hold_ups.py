@@ -13,6 +13,8 @@ _KEY = 4_711
 _TRIGGERS = {
     # The settle of a job, as its last statement before the COMMIT.
     "settle": "after update on django_pgjobs_job for each row when (new.status = 'done')",
+    "snooze": "after update on django_pgjobs_job for each row "
+    "when (new.status = 'pending' and new.attempts < old.attempts)",
     # The COMMIT of whoever has written a group.
     "commit": "after insert on auth_group deferrable initially deferred for each row",
 }

@@ -32,6 +32,7 @@ _ASYNC, _FENCING = "acceptance/test_async_handlers.py::", "concurrency/test_fenc
 _CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py::"
 _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
 _ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
+_POLICIES, _RETRIES = "unit/test_retries.py::", "db/test_retry_options.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -137,6 +138,28 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "callbacks-undo": (
         f"{_ATOMIC}test_a_callback_that_fails_after_the_commit_is_logged_and_changes_nothing",
+    ),
+    # retries
+    "snoozes-spend-attempts": (
+        f"{_RETRIES}test_a_snooze_spends_no_attempt_and_is_no_error",
+        "db/test_settle.py::test_a_snoozed_job_waits_by_the_databases_clock_and_its_attempt_is_given_back",
+    ),
+    "snoozes-are-failures": (f"{_RETRIES}test_a_job_can_be_snoozed_for_ever",),
+    "snoozed-writes-are-kept": (
+        f"{_RETRIES}test_what_the_handler_wrote_in_its_job_s_transaction_is_rolled_back",
+    ),
+    "named-delays-are-ignored": (f"{_RETRIES}test_a_retry_fails_the_attempt_and_names_its_delay",),
+    "discards-are-retried": (f"{_RETRIES}test_a_discard_gives_up_at_once_for_its_reason",),
+    "any-error-is-retried": (f"{_RETRIES}test_the_options_say_which_errors_are_retried",),
+    "retry-on-wins": (f"{_POLICIES}test_which_errors_are_given_up",),
+    "bad-policies-lose-jobs": (
+        f"{_RETRIES}test_a_policy_that_fails_leaves_it_to_the_default_one_and_is_logged_once",
+    ),
+    "any-answer-is-a-delay": (
+        f"{_POLICIES}test_what_a_function_says_that_is_no_delay_is_an_error",
+    ),
+    "failures-come-back-together": (
+        f"{_RETRIES}test_a_thousand_jobs_that_fail_together_come_back_apart",
     ),
     # connections
     "listen-through-poolers": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-FENCED = ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "RELEASE")
+FENCED = ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "SNOOZE", "RELEASE")
 CLAIMS = ("full_claim", "hot_claim", "claim_of_kinds")
 
 
@@ -101,7 +101,7 @@ def pauses_are_ignored() -> None:
 
 def settle_waits() -> None:
     """Wait for locked rows when settling."""
-    for name in ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL"):
+    for name in ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "SNOOZE"):
         _change(name, "for update skip locked", "for update")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django_pgjobs import job
 from tests.app import (  # noqa: F401 -- they register handlers
+    asking_probes,
     async_probes,
     chaos_probes,
     connection_probes,

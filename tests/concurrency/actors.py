@@ -17,7 +17,7 @@ from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer
 from django_pgjobs.leases import Lease
 from django_pgjobs.models import Job
-from django_pgjobs.outcomes import Done, Failed
+from django_pgjobs.outcomes import Done, Failed, Snoozed
 from django_pgjobs.sessions import Execute
 
 LEASE = 3_600.0  # the workers of these tests die by record, not by age
@@ -33,6 +33,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "complete with result": "done",
         "retry": "delayed",
         "fail": "failed",
+        "snooze": "delayed",
         "release": "pending",
         "cancel": "asked",
     },
@@ -41,6 +42,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "complete with result": "done",
         "retry": "cancelled",
         "fail": "cancelled",
+        "snooze": "cancelled",
         "release": "cancelled",
         "cancel": "asked",
     },
@@ -137,6 +139,10 @@ def _fail(case: Case, execute: Execute) -> int:
     return _settle(case, execute, _failed(case, None))
 
 
+def _snooze(case: Case, execute: Execute) -> int:
+    return _settle(case, execute, Snoozed(case.token, 3_600.0))
+
+
 def _release(case: Case, execute: Execute) -> int:
     before = _given_back(case, execute)
     claims.release(execute, case.own, [case.token])
@@ -176,6 +182,7 @@ ACTORS: dict[str, Callable[[Case, Execute], int]] = {
     "complete with result": _complete_with_result,
     "retry": _retry,
     "fail": _fail,
+    "snooze": _snooze,
     "release": _release,
     "cancel": _cancel,
     "reap": _reap,

@@ -11,7 +11,7 @@ from django_pgjobs import lifecycle, outcomes, statements, upkeep
 from django_pgjobs.claims import release, release_orphans
 from django_pgjobs.lifecycle import FINAL, MOVES, Status
 from django_pgjobs.models import Job
-from django_pgjobs.outcomes import Done, Failed
+from django_pgjobs.outcomes import Done, Failed, Snoozed
 from tests.db.rows import (
     FUTURE,
     STATUSES,
@@ -36,6 +36,7 @@ AGAIN = {"status", "run_at", "finished_at", "cancel_requested_at", "max_attempts
 CHANGES = {
     ("claim", "pending"): RUN,
     ("release", "running"): {*UNLOCK, "attempts", "attempted_at"},
+    ("snooze", "running"): {*UNLOCK, "attempts"},
     ("complete", "running"): FINISH,
     ("retry", "running"): UNLOCK,
     ("fail", "running"): FINISH,
@@ -50,6 +51,7 @@ CHANGES = {
 TARGETS = {
     "claim": "running",
     "release": "pending",
+    "snooze": "pending",
     "complete": "done",
     "retry": "pending",
     "fail": "failed",
@@ -123,6 +125,7 @@ STATEMENTS = {
     "release of orphans": lambda job: bool(release_orphans(execute, 7, [])),
     "complete": lambda job: _settle(job, Done(claim_of(job))),
     "complete with a result": lambda job: _settle(job, Done(claim_of(job), "3")),
+    "snooze": lambda job: _settle(job, Snoozed(claim_of(job), 5.0)),
     "retry": lambda job: _settle(job, _failure(job, 5.0)),
     "fail": lambda job: _settle(job, _failure(job, None)),
     "cancel": lambda job: _statement(statements.CANCEL, job),
@@ -138,6 +141,7 @@ STATEMENT_CHANGES = {
     ("release of orphans", "running"): {*UNLOCK, "attempts", "attempted_at"},
     ("complete", "running"): FINISH,
     ("complete with a result", "running"): {*FINISH, "result"},
+    ("snooze", "running"): {*UNLOCK, "attempts", "run_at"},
     ("retry", "running"): {*UNLOCK, *NOTE, "run_at"},
     ("fail", "running"): {*FINISH, *NOTE},
     ("cancel", "running"): {*FINISH, *NOTE, "cancel_requested_at"},

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django_pgjobs import failures, outcomes, reaper
 from django_pgjobs.claims import release, release_orphans
 from django_pgjobs.models import Job
-from django_pgjobs.outcomes import Done, Failed
+from django_pgjobs.outcomes import Done, Failed, Snoozed
 from tests.db.rows import AGO, FUTURE, claim_of, claimed, execute, make, make_worker, row
 
 pytestmark = pytest.mark.django_db
@@ -35,6 +35,7 @@ OUTCOMES = {
     "done with a result": lambda claim: Done(claim, "1"),
     "retried": lambda claim: failure(claim, 5.0),
     "given up": failure,
+    "snoozed": lambda claim: Snoozed(claim, 5.0),
 }
 all_outcomes = pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
 all_others = pytest.mark.parametrize("other", OUTCOMES.values(), ids=OUTCOMES)
@@ -167,13 +168,16 @@ def test_no_result_is_null_in_sql():
 def test_a_mixed_batch_gives_each_job_its_own_outcome():
     jobs = [make("running", claims=1 + n % 3) for n in range(40)]
     kinds = list(OUTCOMES.values())
-    given = [kinds[n % 4](claim_of(job)) for n, job in enumerate(jobs)]
+    given = [kinds[n % 5](claim_of(job)) for n, job in enumerate(jobs)]
 
     assert settle(*given) == []
 
     statuses = list(Job.objects.order_by("id").values_list("status", flat=True))
-    assert statuses == ["done", "done", "pending", "failed"] * 10
-    assert Job.objects.filter(result=1).count() == 10
+    assert statuses == ["done", "done", "pending", "failed", "pending"] * 8
+    assert Job.objects.filter(result=1).count() == 8
+    assert list(Job.objects.pending().order_by("id").values_list("attempts", flat=True)) == (
+        [1, 0] * 8
+    )
 
 
 def test_stale_outcomes_in_a_batch_do_not_hinder_the_others():
@@ -216,6 +220,30 @@ def test_a_failure_of_a_job_that_was_asked_to_stop_ends_cancelled(delay):
     assert row(asked)["last_error"] == "ValueError: boom"
     assert len(row(asked)["errors"]) == 1
     assert row(other)["status"] == ("failed" if delay is None else "pending")
+
+
+def test_a_snoozed_job_waits_by_the_databases_clock_and_its_attempt_is_given_back():
+    job = make("running", attempts=3, claims=8, last_error="earlier", errors=[{"attempt": 2}])
+
+    assert settle(Snoozed(claim_of(job), 100.0)) == []
+
+    job.refresh_from_db()
+    now = Job.objects.values_list(Now(), flat=True).get()
+    assert 90 < (job.run_at - now).total_seconds() <= 100
+    assert (job.status, job.attempts, job.claims) == ("pending", 2, 8)
+    assert (job.last_error, job.errors) == ("earlier", [{"attempt": 2}])
+    assert job.attempted_at == AGO
+
+
+def test_a_snoozed_job_that_was_asked_to_stop_is_cancelled_and_counts_no_attempt():
+    asked, other = make("running", cancel_requested_at=FUTURE), make("running")
+
+    assert settle(Snoozed(claim_of(asked), 5.0), Snoozed(claim_of(other), 5.0)) == []
+
+    cancelled = row(asked)
+    assert (cancelled["status"], cancelled["attempts"]) == ("cancelled", 0)
+    assert (cancelled["last_error"], cancelled["errors"]) == ("", [])
+    assert row(other)["status"] == "pending"
 
 
 def test_a_job_that_was_asked_to_stop_and_completed_is_done():

@@ -24,6 +24,12 @@ NAMES = {
     "InvalidPayload",
     "InvalidOption",
     "DuplicateKind",
+    "Retry",
+    "Snooze",
+    "Discard",
+    "Exponential",
+    "Linear",
+    "Fixed",
     "PgJobsWarning",
     "ForeignTransaction",
 }
