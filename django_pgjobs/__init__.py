@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_pgjobs.api import aenqueue, enqueue, get_job
     from django_pgjobs.exceptions import (
+        DuplicateJob,
         DuplicateKind,
         ForeignTransaction,
         InvalidOption,
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     )
     from django_pgjobs.models import Job
     from django_pgjobs.registry import JobType, job
+    from django_pgjobs.uniqueness import Unique
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "DuplicateJob",
     "DuplicateKind",
     "ForeignTransaction",
     "InvalidOption",
@@ -34,6 +37,7 @@ __all__ = [
     "JobType",
     "PgJobsError",
     "PgJobsWarning",
+    "Unique",
     "UnknownKind",
     "aenqueue",
     "enqueue",
@@ -44,6 +48,7 @@ __all__ = [
 _HOMES = {
     "Job": "models",
     "JobType": "registry",
+    "Unique": "uniqueness",
     "aenqueue": "api",
     "enqueue": "api",
     "get_job": "api",

@@ -25,6 +25,8 @@ NAMES = {
     "InvalidOption",
     "DuplicateKind",
     "PgJobsWarning",
+    "Unique",
+    "DuplicateJob",
     "ForeignTransaction",
 }
 WITHOUT_SETTINGS = {k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}

@@ -1,0 +1,150 @@
+"""Enqueue jobs whose unique key another job may hold: find that one, replace it, or refuse.
+
+Invariant: at any commit one row at most has a key. Who is told of another job is told of a committed
+one, or of one of the same transaction; no statement fails over a key, so the caller's transaction
+stays usable. A job that runs is neither locked nor waited for, unless it is claimed by transaction.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connections, transaction
+
+from django_pgjobs import enqueueing, notify, statements
+from django_pgjobs.exceptions import DuplicateJob, PgJobsError
+from django_pgjobs.models import Job
+from django_pgjobs.uniqueness import START, Unique
+
+if TYPE_CHECKING:
+    from django_pgjobs.options import Options
+
+Keyed = tuple[str | None, str]  # a key, or None where the rule makes none, and an encoded payload
+
+_TRIES = 100
+
+
+class _Call(NamedTuple):
+    """What the jobs of one call have in common."""
+
+    alias: str
+    row: dict[str, Any]
+    rule: Unique
+
+    @classmethod
+    def of(cls, kind: str, options: Options) -> _Call:
+        row = enqueueing.columns(kind, options)
+        return cls(enqueueing.alias_of(options), row, options.rule or Unique())
+
+    @property
+    def statement(self) -> str:
+        if self.rule.conflict == "replace":
+            return statements.INSERT_OR_REPLACE
+        if self.rule.conflict == "skip" and self.rule.held == START:
+            return statements.INSERT_OR_HOLD
+        return statements.INSERT_OR_FIND
+
+
+class _Placed(NamedTuple):
+    """The job that has a key now: a new one, or one that was there."""
+
+    id: int
+    new: bool
+    created_at: datetime.datetime | None
+    run_at: datetime.datetime | None
+    due: bool
+
+
+def insert(kind: str, payload: str, options: Options, key: str) -> Job:
+    """Insert one job, whose payload is encoded already, unless its key is held; return the key's job.
+
+    Raises:
+        DuplicateJob: the key is held, and the rule says so.
+
+    """
+    call = _Call.of(kind, options)
+    for _ in range(_TRIES):
+        [placed] = _place(call, [(key, payload)])
+        if placed.new:
+            stored = {"created_at": placed.created_at, "run_at": placed.run_at, "unique_key": key}
+            return enqueueing.as_stored(call.alias, call.row, payload, id=placed.id, **stored)
+        found = Job._base_manager.using(call.alias).filter(pk=placed.id).first()  # noqa: SLF001 -- all rows
+        if found is not None:  # it may have been deleted meanwhile
+            found.existed = True
+            return found
+    raise _hidden(kind)
+
+
+def insert_many(kind: str, keyed: Iterable[Keyed], options: Options) -> list[int]:
+    """Insert a job for each key and payload, all or none; return the ids in order.
+
+    Where a key is held, or comes again, the id is that of the job that has it.
+
+    Raises:
+        DuplicateJob: a key is held or comes again, and the rule says so.
+
+    """
+    call = _Call.of(kind, options)
+    ids: list[int] = []
+    with transaction.atomic(using=call.alias):
+        remaining = iter(keyed)
+        while chunk := list(itertools.islice(remaining, enqueueing.CHUNK)):
+            ids += _place_chunk(call, chunk)
+    return ids
+
+
+def _place_chunk(call: _Call, chunk: Sequence[Keyed]) -> list[int]:
+    """Place each key once: with its first payload, or with its last where that replaces."""
+    chosen: dict[str | int, Keyed] = {}
+    names = [position if key is None else key for position, (key, _) in enumerate(chunk)]
+    for name, job in zip(names, chunk, strict=True):
+        if name in chosen and call.rule.conflict == "raise":
+            raise DuplicateJob.of(call.row["kind"], None)
+        if name not in chosen or call.rule.conflict == "replace":
+            chosen[name] = job
+    placed = dict(zip(chosen, _place(call, list(chosen.values())), strict=True))
+    return [placed[name].id for name in names]
+
+
+def _place(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+    """Insert those whose keys nobody holds, and find the holders of the others; return all in order."""
+    placed = _ask(call, keyed)
+    conflict = call.rule.conflict
+    for one in placed:
+        if conflict == "raise" and not one.new:
+            raise DuplicateJob.of(call.row["kind"], one.id)
+    if any(one.due for one in placed if one.new or conflict == "replace"):
+        notify.wake(call.alias, call.row["queue"])
+    return placed
+
+
+def _ask(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+    """Ask the database until it has an answer for each.
+
+    Holders come and go: a key that had another one in the middle of the statement is asked again. That
+    ends, for the statement has waited for whoever was writing the key.
+    """
+    placed: dict[int, _Placed] = {}
+    with connections[call.alias].cursor() as cursor:
+        if call.rule.period is not None:
+            keys = [key for key, _ in keyed]
+            cursor.execute(statements.FREE_EXPIRED, {"keys": keys, "period": call.rule.seconds})
+        for _ in range(_TRIES):
+            left = [position for position in range(len(keyed)) if position not in placed]
+            if not left:
+                return [placed[position] for position in range(len(keyed))]
+            keys, payloads = map(list, zip(*(keyed[position] for position in left), strict=True))
+            cursor.execute(call.statement, {**call.row, "keys": keys, "payloads": payloads})
+            for number, *one in cursor.fetchall():
+                placed[left[number - 1]] = _Placed(*one)
+    raise _hidden(call.row["kind"])
+
+
+def _hidden(kind: str) -> PgJobsError:
+    return PgJobsError(
+        f"The holder of a unique key of {kind!r} must be visible, got none in {_TRIES} tries. Look "
+        "whether row security hides jobs from this user."
+    )
