@@ -54,15 +54,17 @@ returning id, run_at <= created_at
 
 # ----------------------------------------------------------------------------------- unique jobs
 
-_KEYED = "unique_key = any(%(keys)s::text[]) and unique_key is not null"  # as the partial index
+# As the partial index says it. What else is asked of these rows hides in a CASE: with old statistics the
+# planner would take the index of pending or of finished jobs for it, and read all of them.
+_KEYED = "unique_key = any(%(keys)s::text[]) and unique_key is not null"
 
 # Run by duplicates for rules with a period, before what follows. It waits for others who do the same.
 # Raw: the database's clock, and rows locked in the order of their keys. Index: pgjobs_job_unique_key,
 # as for all that follow.
 FREE_EXPIRED = f"""
 update {JOB} set unique_key = null where id = any(array(
-    select id from {JOB} where {_KEYED} and finished_at is not null
-        and created_at <= {NOW} - make_interval(secs => %(period)s)
+    select id from {JOB} where {_KEYED} and case when finished_at is null then false
+        else created_at <= {NOW} - make_interval(secs => %(period)s) end
     order by unique_key for update))
 """
 
@@ -112,7 +114,9 @@ INSERT_OR_FIND = insert_unless_held(f"holder as materialized ({_HELD})")
 # their transactions are committed. Those share the lock; a claim passes it over, and one that is under
 # way is waited for.
 INSERT_OR_HOLD = insert_unless_held(
-    f"""waiting as materialized ({_HELD} and status = 'pending' order by unique_key for key share),
+    f"""waiting as materialized (
+    {_HELD} and case status when 'pending' then true else false end order by unique_key for key share
+),
 holder as materialized (
     select * from waiting union all {_HELD} and status <> 'pending'
 )"""
