@@ -2,7 +2,7 @@
 
 Invariant: at any commit one row at most has a key. Who is told of another job is told of a committed
 one, or of one of the same transaction; no statement fails over a key, so the caller's transaction
-stays usable. A job that runs is neither locked nor waited for, unless it is claimed by transaction.
+stays usable. A job that runs is neither locked nor waited for.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgjobs import enqueueing, notify, statements
-from django_pgjobs.exceptions import DuplicateJob, PgJobsError
+from django_pgjobs import conf, enqueueing, notify, statements
+from django_pgjobs.exceptions import DuplicateJob, InvalidOption, PgJobsError
 from django_pgjobs.models import Job
-from django_pgjobs.uniqueness import START, Unique
+from django_pgjobs.uniqueness import Unique
 
 if TYPE_CHECKING:
     from django_pgjobs.options import Options
@@ -36,16 +36,21 @@ class _Call(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, options: Options) -> _Call:
+        rule = options.rule or Unique()
+        if rule.locks and options.queue in conf.get().transaction_queues:
+            raise InvalidOption(
+                f'queue must be one that is claimed by lease for conflict="replace" and until="start", '
+                f"got {options.queue!r}, which PGJOBS['QUEUES'] claims by transaction: there a job that "
+                'runs reads pending and is locked. Choose another queue, or until="finished".'
+            )
         row = enqueueing.columns(kind, options)
-        return cls(enqueueing.alias_of(options), row, options.rule or Unique())
+        return cls(enqueueing.alias_of(options), row, rule)
 
     @property
     def statement(self) -> str:
         if self.rule.conflict == "replace":
             return statements.INSERT_OR_REPLACE
-        if self.rule.conflict == "skip" and self.rule.held == START:
-            return statements.INSERT_OR_HOLD
-        return statements.INSERT_OR_FIND
+        return statements.INSERT_OR_HOLD if self.rule.locks else statements.INSERT_OR_FIND
 
 
 class _Placed(NamedTuple):

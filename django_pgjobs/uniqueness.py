@@ -73,6 +73,14 @@ class Unique:
         return self.until or (START if self.conflict == "replace" else FINISHED)
 
     @property
+    def locks(self) -> bool:
+        """Whether an enqueue locks a pending holder until its transaction ends.
+
+        To replace it, or since it stands for what was not enqueued: it must not start before.
+        """
+        return self.conflict == "replace" or (self.conflict == "skip" and self.held == START)
+
+    @property
     def seconds(self) -> float | None:
         """The period in seconds."""
         period = self.period

@@ -380,3 +380,27 @@ def test_jobs_without_a_rule_are_enqueued_as_ever(django_assert_num_queries):
     with django_assert_num_queries(1):
         assert get_job("add").using(unique_key="k").enqueue(a=1).existed is False
     assert make(unique_key="k").existed is False
+
+
+@pytest.mark.parametrize(
+    ("rule", "refused"),
+    [
+        ({}, False),
+        ({"period": 60}, False),
+        ({"until": "start", "conflict": "raise"}, False),
+        ({"until": "start"}, True),
+        ({"until": "finished", "conflict": "replace"}, True),
+    ],
+    ids=str,
+)
+def test_what_would_wait_for_a_job_that_is_claimed_by_transaction_is_refused(
+    declare, settings, django_assert_num_queries, rule, refused
+):
+    settings.PGJOBS = {"QUEUES": {"default": {"claim": "transaction"}}}
+    sync = declare(**rule)
+
+    if not refused:
+        assert not sync.enqueue(a=1).existed
+        return
+    with django_assert_num_queries(0), pytest.raises(InvalidOption, match=r"^queue must be one"):
+        sync.enqueue(a=1)
