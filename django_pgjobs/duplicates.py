@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 Keyed = tuple[str | None, str]  # a key, or None where the rule makes none, and an encoded payload
 
 _TRIES = 100
+
+
+class _AskAgain(Exception):
+    """The database had no answer for a key."""
 
 
 class _Call(NamedTuple):
@@ -116,7 +121,7 @@ def _place_chunk(call: _Call, chunk: Sequence[Keyed]) -> list[int]:
 
 def _place(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
     """Insert those whose keys nobody holds, and find the holders of the others; return all in order."""
-    placed = _ask(call, keyed)
+    placed = _ask_until_told(call, keyed)
     conflict = call.rule.conflict
     for one in placed:
         if conflict == "raise" and not one.new:
@@ -126,26 +131,36 @@ def _place(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
     return placed
 
 
-def _ask(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+def _ask_until_told(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
     """Ask the database until it has an answer for each.
 
-    Holders come and go: a key that had another one in the middle of the statement is asked again. That
-    ends, for the statement has waited for whoever was writing the key.
+    Holders come and go: for a key that got another one in the middle of the statement it has none. Of
+    several keys all are asked again then, and what was inserted is taken back before: who holds a part
+    of the keys while it takes another could wait for somebody who waits for it.
     """
-    placed: dict[int, _Placed] = {}
-    with connections[call.alias].cursor() as cursor:
-        if call.rule.period is not None:
-            keys = [key for key, _ in keyed]
-            cursor.execute(statements.FREE_EXPIRED, {"keys": keys, "period": call.rule.seconds})
-        for _ in range(_TRIES):
-            left = [position for position in range(len(keyed)) if position not in placed]
-            if not left:
-                return [placed[position] for position in range(len(keyed))]
-            keys, payloads = map(list, zip(*(keyed[position] for position in left), strict=True))
-            cursor.execute(call.statement, {**call.row, "keys": keys, "payloads": payloads})
-            for number, *one in cursor.fetchall():
-                placed[left[number - 1]] = _Placed(*one)
+    if call.rule.period is not None:
+        _free_expired(call, keyed)
+    for _ in range(_TRIES):
+        whole = transaction.atomic(using=call.alias) if len(keyed) > 1 else nullcontext()
+        with suppress(_AskAgain), whole:
+            return _ask(call, keyed)
     raise _hidden(call.row["kind"])
+
+
+def _free_expired(call: _Call, keyed: Sequence[Keyed]) -> None:
+    keys = [key for key, _ in keyed]
+    with connections[call.alias].cursor() as cursor:
+        cursor.execute(statements.FREE_EXPIRED, {"keys": keys, "period": call.rule.seconds})
+
+
+def _ask(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+    keys, payloads = map(list, zip(*keyed, strict=True))
+    with connections[call.alias].cursor() as cursor:
+        cursor.execute(call.statement, {**call.row, "keys": keys, "payloads": payloads})
+        rows = sorted(cursor.fetchall())
+    if len(rows) < len(keyed):
+        raise _AskAgain
+    return [_Placed(*row[1:]) for row in rows]
 
 
 def _hidden(kind: str) -> PgJobsError:

@@ -76,9 +76,9 @@ def insert_unless_held(holders: str, conflict: str = "do nothing") -> str:
     """Return the INSERT of jobs whose keys others may hold; its rows say by position who has each.
 
     Run by duplicates, with keys that differ. Raw: ON CONFLICT on a partial index, and one round trip.
-    `holders` selects those that are left as they are. A key whose holder comes or goes meanwhile has no
-    row in the answer: it is to be asked again. Keys are taken in one order, so that two batches cannot
-    wait for each other; ids are drawn before, so that those of a batch follow its own order.
+    `holders` selects those that are left as they are. A key whose holder comes or goes meanwhile may have
+    no row in the answer. Keys are taken in one order, so that two batches cannot wait for each other;
+    ids are drawn before, so that those of a batch follow its own order.
     """
     return f"""
 with given as materialized (

@@ -6,6 +6,7 @@ import datetime
 import itertools
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,6 +20,7 @@ from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import Session
 from tests.concurrency.hand_session import REPEATABLE_READ, is_serialization_failure
 from tests.db.rows import claim_of
+from tests.waiting import eventually
 
 DAY = datetime.timedelta(days=1)
 THREADS, ROUNDS, KEYS = 8, 15, 5
@@ -80,6 +82,7 @@ class Producers:
 
     def _transact(self, chance: random.Random) -> None:
         told: dict[int, int] = {}
+        ended = 0.0
         written: dict[int, int] = {}
         try:
             with transaction.atomic():
@@ -92,14 +95,15 @@ class Producers:
                 told = dict(zip(keys, ids, strict=True))
                 written = {each["a"]: each["b"] for each in payloads}
                 assert Job.objects.filter(pk__in=ids).count() == len(keys)  # it is usable still
+                ended = time.monotonic()
                 if chance.random() < 0.5:
                     raise RolledBack
                 # While its locks are held: who replaces a key after this does so after the commit.
                 self.kept.update(written)
         except RolledBack:
-            self.told.append((told, False))
+            self.told.append((told, False, ended))
         else:
-            self.told.append((told, True))
+            self.told.append((told, True, ended))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -123,11 +127,43 @@ def test_of_many_who_enqueue_the_same_keys_each_is_told_of_the_one_job_there_is(
     assert len(producers.told) == THREADS * ROUNDS
     there = {each.payload["a"]: each for each in Job.objects.all()}
     assert Job.objects.count() == len(there) == KEYS
-    for told, kept in producers.told:
+    for told, kept, _ in producers.told:
         if kept:
             assert told == {key: there[key].id for key in told}
     if rule.get("conflict") == "replace":
         assert {key: each.payload["b"] for key, each in there.items()} == producers.kept
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("conflict", ["skip", "replace"])
+def test_until_start_every_enqueue_that_is_committed_is_followed_by_a_start(declare, conflict):
+    producers = Producers(declare("a", until="start", conflict=conflict))
+    claimers = [Claimer("default", number) for number in (1, 2)]
+    started: dict[int, float] = {}
+    over = threading.Event()
+
+    def work(claimer):
+        session, done = Session("default"), []
+        while not over.is_set() or done:
+            done, _ = claimer.settle_and_claim(session.execute, done, 2)
+            started.update(dict.fromkeys((each.id for each in done), time.monotonic()))
+        session.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        workers = [pool.submit(work, claimer) for claimer in claimers]
+        try:
+            producers.run()
+            eventually(lambda: not Job.objects.pending().exists())
+        finally:
+            over.set()
+        for each in workers:
+            each.result()
+
+    assert producers.errors == []
+    assert len(started) == Job.objects.count() > KEYS
+    for told, kept, ended in producers.told:
+        for job_id in told.values() if kept else ():
+            assert started[job_id] > ended
 
 
 @pytest.mark.parametrize("ending", ["commits", "rolls back", "dies"])
