@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from django_pgjobs.api import aenqueue, enqueue, get_job
     from django_pgjobs.exceptions import (
         Discard,
+        DuplicateJob,
         DuplicateKind,
         ForeignTransaction,
         InvalidOption,
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from django_pgjobs.models import Job
     from django_pgjobs.registry import JobType, job
     from django_pgjobs.retries import Exponential, Fixed, Linear
+    from django_pgjobs.uniqueness import Unique
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Discard",
+    "DuplicateJob",
     "DuplicateKind",
     "Exponential",
     "Fixed",
@@ -44,6 +47,7 @@ __all__ = [
     "PgJobsWarning",
     "Retry",
     "Snooze",
+    "Unique",
     "UnknownKind",
     "aenqueue",
     "enqueue",
@@ -57,6 +61,7 @@ _HOMES = {
     "Job": "models",
     "JobType": "registry",
     "Linear": "retries",
+    "Unique": "uniqueness",
     "aenqueue": "api",
     "enqueue": "api",
     "get_job": "api",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections, router, transaction
 
-from django_pgjobs import conf, notify, statements
+from django_pgjobs import conf, notify, statements, subjects
 from django_pgjobs.exceptions import ForeignTransaction
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.models import Job
@@ -32,8 +32,8 @@ _FIELDS = [field.attname for field in Job._meta.concrete_fields]  # noqa: SLF001
 
 def insert(kind: str, payload: str, options: Options) -> Job:
     """Insert one job, whose payload is encoded already, and return it."""
-    alias = _alias(options)
-    row = _columns(kind, options)
+    alias = alias_of(options)
+    row = columns(kind, options)
     plain = options.run_at is None and not options.seconds and options.subject is None
     statement = statements.INSERT_PLAIN if plain else statements.INSERT
     with connections[alias].cursor() as cursor:
@@ -42,33 +42,36 @@ def insert(kind: str, payload: str, options: Options) -> Job:
     [run_at] = times or [created_at]
     if run_at <= created_at:
         notify.wake(alias, options.queue)
+    return as_stored(alias, row, payload, id=job_id, created_at=created_at, run_at=run_at)
+
+
+def as_stored(alias: str, row: dict[str, Any], payload: str, **stored: Any) -> Job:
+    """Return the job of a new row: what was given, what the row was `stored` with, and defaults."""
     values = dict.fromkeys(_FIELDS)
     values.update(
-        id=job_id,
-        kind=kind,
+        kind=row["kind"],
         queue=row["queue"],
         payload=json.loads(payload),
         status=Status.PENDING.value,
         priority=row["priority"],
-        run_at=run_at,
         attempts=0,
         max_attempts=row["max_attempts"],
         attempts_before=0,
         claims=0,
         last_error="",
         errors=[],
-        created_at=created_at,
         subject_type=row["subject_type"],
         subject_id=row["subject_id"],
         meta={},
+        **stored,
     )
     return Job.from_db(alias, _FIELDS, list(values.values()))
 
 
 def insert_many(kind: str, payloads: Iterable[str], options: Options) -> list[int]:
     """Insert one job for each encoded payload, all or none; return their ids in order."""
-    alias = _alias(options)
-    row = _columns(kind, options)
+    alias = alias_of(options)
+    row = columns(kind, options)
     ids: list[int] = []
     due = False
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
@@ -83,8 +86,9 @@ def insert_many(kind: str, payloads: Iterable[str], options: Options) -> list[in
     return ids
 
 
-def _columns(kind: str, options: Options) -> dict[str, Any]:
-    subject = options.subject
+def columns(kind: str, options: Options) -> dict[str, Any]:
+    """Return what every statement that inserts takes, beside the payloads."""
+    about = None if options.subject is None else subjects.identify(options.subject)
     return {
         "kind": kind,
         "queue": options.queue,
@@ -92,12 +96,13 @@ def _columns(kind: str, options: Options) -> dict[str, Any]:
         "run_at": options.run_at,
         "delay": options.seconds,
         "max_attempts": options.max_attempts or conf.get().max_attempts,
-        "subject_type": None if subject is None else subject._meta.label_lower,  # noqa: SLF001 -- Django's own API
-        "subject_id": None if subject is None else str(subject.pk),
+        "subject_type": about and about[0],
+        "subject_id": about and about[1],
     }
 
 
-def _alias(options: Options) -> str:
+def alias_of(options: Options) -> str:
+    """Return the database to insert on; warn where it is not that of the open transaction."""
     alias = options.database or router.db_for_write(Job)
     # In autocommit: no atomic block of its own, and nobody commits by hand.
     if len(connections.settings) > 1 and connections[alias].get_autocommit():

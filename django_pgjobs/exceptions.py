@@ -6,6 +6,7 @@
     ├── InvalidPayload   (ValueError)     a payload cannot be stored, or does not fit its handler
     ├── UnknownKind      (LookupError)    no handler is registered for a kind
     ├── DuplicateKind                     two handlers claim one kind
+    ├── DuplicateJob                      another job holds the unique key of a new one
     ├── JobTimeout                        an attempt ran longer than its kind's timeout
     ├── Retry                             raised by a handler: failed, try again after a delay
     ├── Snooze                            raised by a handler: run me later, this was no attempt
@@ -50,6 +51,26 @@ class UnknownKind(PgJobsError, LookupError):
 
 class DuplicateKind(PgJobsError):
     """Two different handlers are registered for one kind."""
+
+
+class DuplicateJob(PgJobsError):
+    """Another job holds the unique key of a new one, whose rule says `conflict="raise"`.
+
+    `job_id` is the other job's; None where both are in one `enqueue_many()`.
+    """
+
+    job_id: int | None = None
+
+    @classmethod
+    def of(cls, kind: str, job_id: int | None) -> Self:
+        """Name the job that is there already."""
+        holder = "another one of this batch" if job_id is None else f"job {job_id}"
+        error = cls(
+            f"A job of the kind {kind!r} must have a unique key that is free, got that of {holder}. "
+            'Catch this error, or choose conflict="skip" or "replace".'
+        )
+        error.job_id = job_id
+        return error
 
 
 class JobTimeout(PgJobsError):

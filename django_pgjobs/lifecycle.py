@@ -21,6 +21,8 @@ from django.db import models, router, transaction
 from django.db.models.expressions import RawSQL
 from django.utils.translation import pgettext_lazy
 
+from django_pgjobs.uniqueness import PERIOD, START
+
 if TYPE_CHECKING:
     from django_pgjobs.models import Job
 
@@ -44,8 +46,13 @@ NOW = "statement_timestamp()"
 
 _MOST = 2**31 - 1  # what the columns of counts can hold
 
+# A unique key says by its beginning how long it is held. It is never set again, so that no settle and
+# no retry can collide with a job that has taken it meanwhile.
+_HELD_AT_START = f"case when starts_with(unique_key, '{START}:') then null else unique_key end"
+_HELD_AT_END = f"case when starts_with(unique_key, '{PERIOD}:') then unique_key end"
+
 _UNLOCK = {"locked_at": "null", "locked_by": "null"}
-_FINISH = {"finished_at": NOW, **_UNLOCK}
+_FINISH = {"finished_at": NOW, "unique_key": _HELD_AT_END, **_UNLOCK}
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ MOVES: Mapping[str, Move] = {
             "claims": f"mod(claims, {_MOST}) + 1",
             "locked_at": NOW,
             "attempted_at": NOW,
+            "unique_key": _HELD_AT_START,
         },
     ),
     "release": Move(
@@ -145,6 +153,9 @@ def cancel(jobs: models.QuerySet[Job]) -> int:
         step.sources,
         status=RawSQL(f"case status when 'pending' then '{step.target.value}' else status end", ()),
         finished_at=RawSQL(f"case status when 'pending' then {NOW} end", ()),
+        unique_key=RawSQL(
+            f"case status when 'pending' then {_HELD_AT_END} else unique_key end", ()
+        ),
         cancel_requested_at=RawSQL(f"coalesce(cancel_requested_at, {NOW})", ()),
     )
 

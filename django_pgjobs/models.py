@@ -19,7 +19,7 @@ from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from django_pgjobs import lifecycle, notify
+from django_pgjobs import lifecycle, notify, subjects
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
 
@@ -63,6 +63,18 @@ class JobQuerySet(models.QuerySet["Job"]):
     def cancelled(self) -> Self:
         """Choose those cancelled before they were done."""
         return self.filter(status=Status.CANCELLED)
+
+    def for_subject(self, subject: models.Model) -> Self:
+        """Choose those enqueued with `.using(subject=...)` about this model instance.
+
+        The instance need not be saved, so that `Order(pk=7)` finds the jobs of an order that is gone.
+
+        Raises:
+            InvalidOption: it is no model instance with a primary key.
+
+        """
+        subject_type, subject_id = subjects.identify(subject)
+        return self.filter(subject_type=subject_type, subject_id=subject_id)
 
     def retry(self) -> int:
         """Give failed and cancelled jobs a new set of attempts, due now; return how many.
@@ -143,6 +155,8 @@ class Job(models.Model):
 
     objects = JobQuerySet.as_manager()
 
+    existed = False  # whether an enqueue found this job, by its unique key, instead of making one
+
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
@@ -169,6 +183,7 @@ class Job(models.Model):
             models.Index(
                 "subject_type",
                 "subject_id",
+                "id",
                 name="pgjobs_job_subject",
                 condition=Q(subject_id__isnull=False),
             ),

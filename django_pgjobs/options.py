@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgjobs import delays
+from django_pgjobs import delays, subjects
 from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.uniqueness import Unique, check_own_key
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -24,7 +25,6 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 MOST_ATTEMPTS = 32_767
 KIND_LENGTH = 200  # characters, as the column
 QUEUE_BYTES = 63  # as the names of PostgreSQL's own objects
-SUBJECT_LENGTH = 200  # characters, as the column
 
 # What Python's datetime can hold in every time zone. It also keeps PostgreSQL's infinities and the
 # years past 9999 out, which psycopg cannot read.
@@ -32,6 +32,8 @@ EARLIEST = datetime.datetime(1, 1, 2, tzinfo=datetime.UTC)
 LATEST = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
 LONGEST_DELAY = delays.LONGEST
 LONGEST_TIMEOUT = 30 * 86_400  # seconds
+
+_DEFAULT_RULE = Unique()
 
 
 class Changes(TypedDict, total=False):
@@ -42,6 +44,8 @@ class Changes(TypedDict, total=False):
     max_attempts: int | None
     run_at: datetime.datetime | None
     delay: float | datetime.timedelta | None
+    unique: Unique | None
+    unique_key: str | None
     subject: Model | None
     database: str | None
 
@@ -51,8 +55,8 @@ class Options:
     """How a job is enqueued.
 
     `max_attempts` None stands for `PGJOBS["MAX_ATTEMPTS"]`, `database` None for the alias that the
-    routers give for writing jobs. `delay` is in seconds. `subject` is the saved model instance
-    that the job is about.
+    routers give for writing jobs. `delay` is in seconds. `unique_key` stands for the key that
+    `unique` would make of the payload. `subject` is the saved model instance that the job is about.
 
     Raises:
         InvalidOption: an option has the wrong type or is out of range.
@@ -64,6 +68,8 @@ class Options:
     max_attempts: int | None = None
     run_at: datetime.datetime | None = None
     delay: float | datetime.timedelta | None = None
+    unique: Unique | None = None
+    unique_key: str | None = None
     subject: Model | None = None
     database: str | None = None
 
@@ -79,10 +85,21 @@ class Options:
             _check_delay(self.delay)
         if self.run_at is not None and self.delay is not None:
             raise InvalidOption("run_at and delay must not be given together. Choose one of them.")
+        if self.unique is not None and not isinstance(self.unique, Unique):
+            raise InvalidOption(
+                f"unique must be a Unique, got {_short(self.unique)}. Import it from django_pgjobs."
+            )
+        if self.unique_key is not None:
+            check_own_key(self.unique_key)
         if self.subject is not None:
-            _check_subject(self.subject)
+            subjects.check(self.subject)
         if self.database is not None:
             _check_database(self.database)
+
+    @property
+    def rule(self) -> Unique | None:
+        """The rule of uniqueness, if there is one; a key of one's own needs none to be declared."""
+        return _DEFAULT_RULE if self.unique is None and self.unique_key is not None else self.unique
 
     @property
     def seconds(self) -> float:
@@ -159,18 +176,6 @@ def _check_int(name: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidOption(
             f"{name} must be a whole number from {least} to {most}, got {_short(value)}."
-        )
-
-
-def _check_subject(subject: object) -> None:
-    from django.db.models import Model  # noqa: PLC0415 -- usable before the apps are loaded
-
-    if not isinstance(subject, Model) or subject.pk is None or subject._state.adding:  # noqa: SLF001
-        raise InvalidOption(f"subject must be a saved model instance, got {_short(subject)}.")
-    if len(str(subject.pk)) > SUBJECT_LENGTH:
-        raise InvalidOption(
-            f"subject must have a primary key of at most {SUBJECT_LENGTH} characters, "
-            f"got {_short(subject.pk)}."
         )
 
 

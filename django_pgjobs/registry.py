@@ -23,6 +23,7 @@ from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
 from django_pgjobs.options import Changes, Options, check_kind, check_timeout
 from django_pgjobs.retries import DEFAULTS, Delays, Errors, Retries, RetryPolicy, check_retries
 from django_pgjobs.signatures import Signature
+from django_pgjobs.uniqueness import Unique
 
 if TYPE_CHECKING:
     from django_pgjobs.models import Job
@@ -71,16 +72,22 @@ class JobType(Generic[P, R]):
         """Insert one pending job in the current transaction and return it.
 
         The job exists if and only if that transaction (or savepoint) commits. With no transaction
-        open it is committed at once.
+        open it is committed at once. Where a rule of uniqueness finds a job that stands for this one,
+        that one is returned.
 
         Raises:
             InvalidPayload: the arguments do not fit the handler or cannot be stored. Nothing was
                 sent to the database, and the transaction is as usable as before.
+            DuplicateJob: the rule says so; the transaction is as usable as before.
 
         """
-        from django_pgjobs import enqueueing  # noqa: PLC0415 -- no models before apps are loaded
+        from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
 
-        return enqueueing.insert(self.kind, self._encode(args, kwargs), self.options)
+        payload = self.signature.bind(self.kind, args, kwargs)
+        text, key = self._encode(payload), self._unique_key(payload)
+        if key is None:
+            return enqueueing.insert(self.kind, text, self.options)
+        return duplicates.insert(self.kind, text, self.options, key)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue()` for async code."""
@@ -93,13 +100,16 @@ class JobType(Generic[P, R]):
         in chunks, so a generator of any length needs little memory.
 
         Raises:
-            InvalidPayload: as `enqueue()`; no job of this call exists then.
+            InvalidPayload, DuplicateJob: as `enqueue()`; no job of this call exists then.
 
         """
-        from django_pgjobs import enqueueing  # noqa: PLC0415 -- no models before apps are loaded
+        from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
 
-        texts = (self._encode((), payload) for payload in payloads)
-        return enqueueing.insert_many(self.kind, texts, self.options)
+        bound = (self.signature.bind(self.kind, (), payload) for payload in payloads)
+        if self.options.rule is None:
+            return enqueueing.insert_many(self.kind, map(self._encode, bound), self.options)
+        keyed = ((self._unique_key(payload), self._encode(payload)) for payload in bound)
+        return duplicates.insert_many(self.kind, keyed, self.options)
 
     def using(self, **changes: Unpack[Changes]) -> Self:
         """Return a copy that enqueues with other options.
@@ -111,16 +121,25 @@ class JobType(Generic[P, R]):
         _refuse_unknown("using()", changes, Changes.__annotations__)
         other = copy.copy(self)
         other.options = replace(self.options, **changes)
+        _check_names(other.options, self.signature)
         return other
 
-    def _encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        payload = self.signature.bind(self.kind, args, kwargs)
+    def _encode(self, payload: Mapping[str, Any]) -> str:
         return payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
+
+    def _unique_key(self, payload: Mapping[str, Any]) -> str | None:
+        rule = self.options.rule
+        if rule is None:
+            return None
+        return rule.key_of(self.kind, payload, self.options.unique_key)
 
 
 _kinds: dict[str, JobType[..., Any]] = {}
 _RETRIES = ("retry", "retry_on", "discard_on")
-_OPTIONS = ("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "atomic", "aliases")
+_OPTIONS = (
+    *("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "unique"),
+    *("atomic", "aliases"),
+)
 
 
 @overload
@@ -136,6 +155,7 @@ def job(
     retry_on: Errors | None = None,
     discard_on: Errors | None = None,
     timeout: float | datetime.timedelta | None = None,
+    unique: Unique | None = None,
     atomic: bool = False,
     aliases: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
@@ -163,6 +183,7 @@ def job(
             `Exception` is always retried.
         discard_on: the exceptions after which there is none, though `retry_on` covers them.
         timeout: how long an attempt may run, in seconds, up to 30 days; by default for ever.
+        unique: the rule by which two of its jobs are one; by default each enqueue is a job.
         atomic: whether the handler runs in a transaction on the jobs database that also settles
             the job. Not for async handlers.
         aliases: earlier names of this kind, whose waiting jobs it goes on handling.
@@ -184,6 +205,7 @@ def job(
         name = check_kind(_named(handler) if kind is None else kind)
         others = _check_aliases(aliases)
         job_type = JobType(handler, name, declared, others, seconds, retries=retries, atomic=atomic)
+        _check_names(declared, job_type.signature)
         register(job_type)
         return job_type
 
@@ -246,6 +268,11 @@ def _check_handler(handler: object) -> None:
         raise InvalidOption(f"@job needs a function that runs, got a generator, {handler!r}.")
     if not inspect.isfunction(handler):
         raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
+
+
+def _check_names(options: Options, signature: Signature) -> None:
+    if options.unique is not None:
+        signature.check_names("unique", options.unique.names)
 
 
 def _check_atomic(atomic: object, handler: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ names, and a payload that does not fit is refused when it is enqueued, not when 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
 from typing import Any
 
@@ -67,6 +67,18 @@ class Signature:
         if not self._open and (unknown := payload.keys() - self._names):
             raise InvalidPayload(self._refusal(kind, f"unknown {_listed(unknown)}"))
         return payload
+
+    def check_names(self, what: str, names: Iterable[str]) -> None:
+        """Demand that an option which names arguments names some of this handler's.
+
+        Raises:
+            InvalidOption: one of the names is none of them.
+
+        """
+        if not self._open and (unknown := set(names) - self._names):
+            raise InvalidOption(
+                f"{what} must name arguments of {self._full}, got {_listed(unknown)}. Correct the name."
+            )
 
     def _refusal(self, kind: str, fault: str) -> str:
         shown = self._full.replace(return_annotation=inspect.Signature.empty)

@@ -20,6 +20,7 @@ from tests import (
     retry_faults,
     statement_faults,
     supervisor_faults,
+    unique_faults,
 )
 
 VARIABLE = "PGJOBS_TEST_FAULT"
@@ -211,6 +212,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | supervisor_faults.FAULTS
     | atomic_faults.FAULTS
     | retry_faults.FAULTS
+    | unique_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -33,6 +33,7 @@ _CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py:
 _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
 _ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _POLICIES, _RETRIES = "unit/test_retries.py::", "db/test_retry_options.py::"
+_UNIQUE, _RIVALS = "db/test_unique.py::", "concurrency/test_unique.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -83,6 +84,20 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "wake-ups-in-the-transaction": ("db/test_notify.py",),
     "enqueued-outside": ("acceptance/test_transaction_truth.py",),
     "verbs-wait": (_INTERLEAVINGS,),
+    # unique jobs
+    "started-keys-are-held": (f"{_UNIQUE}test_until_start_a_key_is_held_until_the_claim",),
+    "running-jobs-are-replaced": (
+        f"{_UNIQUE}test_replace_until_finished_leaves_a_running_job_as_it_is_and_returns_it",
+    ),
+    "stand-ins-start-early": (
+        f"{_RIVALS}test_until_start_a_job_that_stands_for_others_does_not_start_before_they_are_committed",
+    ),
+    "conflicts-are-errors": (
+        f"{_RIVALS}test_a_job_that_is_not_committed_is_waited_for_and_believed_only_then",
+    ),
+    "keys-are-taken-in-any-order": (
+        f"{_RIVALS}test_of_many_who_enqueue_the_same_keys_each_is_told_of_the_one_job_there_is",
+    ),
     # handlers
     "stuck-is-retried-at-once": (
         f"{_TIMEOUTS}test_the_others_of_a_process_finish_before_it_is_replaced",

@@ -6,8 +6,11 @@ from django.contrib import admin
 
 from django_pgjobs.admin.jobs import JobAdmin
 from django_pgjobs.admin.queues import QueueAdmin
+from django_pgjobs.admin.subjects import SubjectJobsMixin
 from django_pgjobs.admin.workers import WorkerAdmin
 from django_pgjobs.models import Job, Queue, Worker
+
+__all__ = ["JobAdmin", "QueueAdmin", "SubjectJobsMixin", "WorkerAdmin"]
 
 admin.site.register(Job, JobAdmin)
 admin.site.register(Queue, QueueAdmin)

@@ -239,6 +239,7 @@ class Migration(migrations.Migration):
                     models.Index(
                         models.F("subject_type"),
                         models.F("subject_id"),
+                        models.F("id"),
                         condition=models.Q(("subject_id__isnull", False)),
                         name="pgjobs_job_subject",
                     ),

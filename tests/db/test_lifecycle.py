@@ -88,6 +88,33 @@ def test_a_move_changes_exactly_its_columns_of_its_source_statuses_and_nothing_e
         assert after["status"] == TARGETS[move]
 
 
+# Which keys a move clears, by how they begin. A key of plain SQL may have no beginning of that kind.
+KEYS = {"start:k", "finished:k", "period:k", "k"}
+CLEARED = {"running": {"start:k"}, **dict.fromkeys(FINAL, KEYS - {"period:k"})}
+
+
+@pytest.mark.parametrize(("move", "status"), CHANGES)
+def test_a_move_clears_the_keys_that_are_held_so_long_and_sets_none(move, status):
+    for key in KEYS:
+        job = make_row(status, unique_key=key)
+
+        assert lifecycle.move(Job.objects.filter(pk=job.pk), move, **VALUES.get(move, {})) == 1
+
+        expected = None if key in CLEARED.get(TARGETS[move], ()) else key
+        assert row(job)["unique_key"] == expected
+        job.delete()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_cancel_by_hand_clears_the_key_of_a_pending_job_only(key):
+    pending, running = make("pending", unique_key=key), make("running", unique_key=f"{key}2")
+
+    assert Job.objects.all().cancel() == 2
+
+    assert row(pending)["unique_key"] == (None if key in CLEARED["cancelled"] else key)
+    assert row(running)["unique_key"] == f"{key}2"
+
+
 def test_every_move_and_every_status_is_walked():
     assert set(TARGETS) == set(MOVES)
     assert set(STATUSES) == set(Status)

@@ -222,3 +222,49 @@ def test_a_unique_key_is_found_by_its_index(filled, mode):
     plan = explain(filled, statement, {"key": f"key {DUE}"}, mode)
 
     assert plan.indexes == {"pgjobs_job_unique_key"}
+
+
+KEYED = {"keys": [f"key {DUE}", "another"], "payloads": ["{}", "{}"], "kind": "noop", "delay": 0.0}
+NEW_ROW = dict.fromkeys(("run_at", "subject_type", "subject_id")) | {
+    "queue": "default",
+    "priority": 0,
+    "max_attempts": 5,
+}
+
+
+@modes
+@pytest.mark.parametrize("name", ["INSERT_OR_FIND", "INSERT_OR_HOLD", "INSERT_OR_REPLACE"])
+def test_unique_jobs_are_enqueued_by_the_index_of_their_keys(filled, name, mode):
+    plan = explain(filled, getattr(statements, name), {**KEYED, **NEW_ROW}, mode)
+
+    assert plan.written >= 1
+    assert plan.indexes == {"pgjobs_job_unique_key"}
+    assert JOB not in plan.seq_scans
+    assert plan.buffers < 200
+
+
+@modes
+def test_keys_whose_period_is_over_are_freed_by_their_index(filled, mode):
+    plan = explain(filled, statements.FREE_EXPIRED, {**KEYED, "period": 60.0}, mode)
+
+    assert plan.indexes == {"pgjobs_job_unique_key", JOB_KEY}
+    assert JOB not in plan.seq_scans
+
+
+@modes
+def test_the_newest_jobs_about_something_are_the_first_of_their_index(filled, mode):
+    with filled.transaction(force_rollback=True):
+        filled.execute(ABOUT)
+        plan = explain(filled, NEWEST, {"type": "shop.order", "id": "7", "limit": 11}, mode)
+
+    assert plan.indexes == {"pgjobs_job_subject"}
+    assert plan.buffers < 50
+
+
+ABOUT = f"""
+update {JOB} set subject_type = 'shop.order', subject_id = id % 10 where unique_key > ''
+"""
+NEWEST = f"""
+select * from {JOB} where subject_type = %(type)s and subject_id = %(id)s
+order by id desc limit %(limit)s
+"""

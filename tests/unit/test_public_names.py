@@ -31,6 +31,8 @@ NAMES = {
     "Linear",
     "Fixed",
     "PgJobsWarning",
+    "Unique",
+    "DuplicateJob",
     "ForeignTransaction",
 }
 WITHOUT_SETTINGS = {k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}

@@ -99,7 +99,8 @@ def test_arguments_may_have_any_name():
 
     payload = {"self": 1, "kind": 2, "args": 3}
     assert named(**payload) == (1, 2, 3, None)
-    assert named._encode((), payload) == '{"self":1,"kind":2,"args":3}'
+    bound = named.signature.bind("named", (), payload)
+    assert named._encode(bound) == '{"self":1,"kind":2,"args":3}'
 
 
 class Callable:

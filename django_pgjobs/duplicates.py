@@ -1,0 +1,170 @@
+"""Enqueue jobs whose unique key another job may hold: find that one, replace it, or refuse.
+
+Invariant: at any commit one row at most has a key. Who is told of another job is told of a committed
+one, or of one of the same transaction; no statement fails over a key, so the caller's transaction
+stays usable. A job that runs is neither locked nor waited for.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connections, transaction
+
+from django_pgjobs import conf, enqueueing, notify, statements
+from django_pgjobs.exceptions import DuplicateJob, InvalidOption, PgJobsError
+from django_pgjobs.models import Job
+from django_pgjobs.uniqueness import Unique
+
+if TYPE_CHECKING:
+    from django_pgjobs.options import Options
+
+Keyed = tuple[str | None, str]  # a key, or None where the rule makes none, and an encoded payload
+
+_TRIES = 100
+
+
+class _AskAgain(Exception):
+    """The database had no answer for a key."""
+
+
+class _Call(NamedTuple):
+    """What the jobs of one call have in common."""
+
+    alias: str
+    row: dict[str, Any]
+    rule: Unique
+
+    @classmethod
+    def of(cls, kind: str, options: Options) -> _Call:
+        rule = options.rule or Unique()
+        if rule.locks and options.queue in conf.get().transaction_queues:
+            raise InvalidOption(
+                f'queue must be one that is claimed by lease for conflict="replace" and until="start", '
+                f"got {options.queue!r}, which PGJOBS['QUEUES'] claims by transaction: there a job that "
+                'runs reads pending and is locked. Choose another queue, or until="finished".'
+            )
+        row = enqueueing.columns(kind, options)
+        return cls(enqueueing.alias_of(options), row, rule)
+
+    @property
+    def statement(self) -> str:
+        if self.rule.conflict == "replace":
+            return statements.INSERT_OR_REPLACE
+        return statements.INSERT_OR_HOLD if self.rule.locks else statements.INSERT_OR_FIND
+
+
+class _Placed(NamedTuple):
+    """The job that has a key now: a new one, or one that was there."""
+
+    id: int
+    new: bool
+    created_at: datetime.datetime | None
+    run_at: datetime.datetime | None
+    due: bool
+
+
+def insert(kind: str, payload: str, options: Options, key: str) -> Job:
+    """Insert one job, whose payload is encoded already, unless its key is held; return the key's job.
+
+    Raises:
+        DuplicateJob: the key is held, and the rule says so.
+
+    """
+    call = _Call.of(kind, options)
+    for _ in range(_TRIES):
+        [placed] = _place(call, [(key, payload)])
+        if placed.new:
+            stored = {"created_at": placed.created_at, "run_at": placed.run_at, "unique_key": key}
+            return enqueueing.as_stored(call.alias, call.row, payload, id=placed.id, **stored)
+        found = Job._base_manager.using(call.alias).filter(pk=placed.id).first()  # noqa: SLF001 -- all rows
+        if found is not None:  # it may have been deleted meanwhile
+            found.existed = True
+            return found
+    raise _hidden(kind)
+
+
+def insert_many(kind: str, keyed: Iterable[Keyed], options: Options) -> list[int]:
+    """Insert a job for each key and payload, all or none; return the ids in order.
+
+    Where a key is held, or comes again, the id is that of the job that has it.
+
+    Raises:
+        DuplicateJob: a key is held or comes again, and the rule says so.
+
+    """
+    call = _Call.of(kind, options)
+    ids: list[int] = []
+    with transaction.atomic(using=call.alias):
+        remaining = iter(keyed)
+        while chunk := list(itertools.islice(remaining, enqueueing.CHUNK)):
+            ids += _place_chunk(call, chunk)
+    return ids
+
+
+def _place_chunk(call: _Call, chunk: Sequence[Keyed]) -> list[int]:
+    """Place each key once: with its first payload, or with its last where that replaces."""
+    chosen: dict[str | int, Keyed] = {}
+    names = [position if key is None else key for position, (key, _) in enumerate(chunk)]
+    for name, job in zip(names, chunk, strict=True):
+        if name in chosen and call.rule.conflict == "raise":
+            raise DuplicateJob.of(call.row["kind"], None)
+        if name not in chosen or call.rule.conflict == "replace":
+            chosen[name] = job
+    placed = dict(zip(chosen, _place(call, list(chosen.values())), strict=True))
+    return [placed[name].id for name in names]
+
+
+def _place(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+    """Insert those whose keys nobody holds, and find the holders of the others; return all in order."""
+    placed = _ask_until_told(call, keyed)
+    conflict = call.rule.conflict
+    for one in placed:
+        if conflict == "raise" and not one.new:
+            raise DuplicateJob.of(call.row["kind"], one.id)
+    if any(one.due for one in placed if one.new or conflict == "replace"):
+        notify.wake(call.alias, call.row["queue"])
+    return placed
+
+
+def _ask_until_told(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+    """Ask the database until it has an answer for each.
+
+    Holders come and go: for a key that got another one in the middle of the statement it has none. Of
+    several keys all are asked again then, and what was inserted is taken back before: who holds a part
+    of the keys while it takes another could wait for somebody who waits for it.
+    """
+    if call.rule.period is not None:
+        _free_expired(call, keyed)
+    for _ in range(_TRIES):
+        whole = transaction.atomic(using=call.alias) if len(keyed) > 1 else nullcontext()
+        with suppress(_AskAgain), whole:
+            return _ask(call, keyed)
+    raise _hidden(call.row["kind"])
+
+
+def _free_expired(call: _Call, keyed: Sequence[Keyed]) -> None:
+    keys = [key for key, _ in keyed]
+    with connections[call.alias].cursor() as cursor:
+        cursor.execute(statements.FREE_EXPIRED, {"keys": keys, "period": call.rule.seconds})
+
+
+def _ask(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+    keys, payloads = map(list, zip(*keyed, strict=True))
+    with connections[call.alias].cursor() as cursor:
+        cursor.execute(call.statement, {**call.row, "keys": keys, "payloads": payloads})
+        rows = sorted(cursor.fetchall())
+    if len(rows) < len(keyed):
+        raise _AskAgain
+    return [_Placed(*row[1:]) for row in rows]
+
+
+def _hidden(kind: str) -> PgJobsError:
+    return PgJobsError(
+        f"The holder of a unique key of {kind!r} must be visible, got none in {_TRIES} tries. Look "
+        "whether row security hides jobs from this user."
+    )

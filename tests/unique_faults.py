@@ -1,0 +1,48 @@
+"""Faults to plant into unique jobs: see `tests.faults`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.statement_faults import _change, _change_claims, _statements
+
+
+def started_keys_are_held() -> None:
+    """Keep the key of a job that has started, until it collides with the next one's."""
+    clears = _statements().MOVES["claim"].columns["unique_key"]
+    _change_claims(f"unique_key = {clears}", "unique_key = unique_key")
+
+
+def stand_ins_start_early() -> None:
+    """Let a job start that stands for others, before their transactions are committed."""
+    _change("INSERT_OR_HOLD", "for key share", "")
+
+
+def conflicts_are_errors() -> None:
+    """Insert a key that another transaction may have inserted meanwhile, come what may."""
+    conflict = "on conflict (unique_key) where unique_key is not null do nothing"
+    _change("INSERT_OR_FIND", conflict, "")
+
+
+def keys_are_taken_in_any_order() -> None:
+    """Insert the keys of a batch in an order that another batch may not have."""
+    for name in ("INSERT_OR_FIND", "INSERT_OR_HOLD", "INSERT_OR_REPLACE"):
+        _change(name, "order by unique_key\n    on conflict", "order by random()\n    on conflict")
+
+
+def running_jobs_are_replaced() -> None:
+    """Give a new payload to a job that runs."""
+    _change("INSERT_OR_REPLACE", "and status <> 'pending'", "and false")
+    _change("INSERT_OR_REPLACE", "where job.status = 'pending'", "")
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    fault.__name__.replace("_", "-"): fault
+    for fault in (
+        started_keys_are_held,
+        stand_ins_start_early,
+        conflicts_are_errors,
+        keys_are_taken_in_any_order,
+        running_jobs_are_replaced,
+    )
+}
