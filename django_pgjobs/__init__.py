@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from django_pgjobs.models import Job
     from django_pgjobs.registry import JobType, job
+    from django_pgjobs.rules import cron, every
 
 __version__ = "0.1.0.dev0"
 
@@ -36,7 +37,9 @@ __all__ = [
     "PgJobsWarning",
     "UnknownKind",
     "aenqueue",
+    "cron",
     "enqueue",
+    "every",
     "get_job",
     "job",
 ]
@@ -45,7 +48,9 @@ _HOMES = {
     "Job": "models",
     "JobType": "registry",
     "aenqueue": "api",
+    "cron": "rules",
     "enqueue": "api",
+    "every": "rules",
     "get_job": "api",
     "job": "registry",
 }

@@ -34,7 +34,12 @@ def insert(kind: str, payload: str, options: Options) -> Job:
     """Insert one job, whose payload is encoded already, and return it."""
     alias = _alias(options)
     row = _columns(kind, options)
-    plain = options.run_at is None and not options.seconds and options.subject is None
+    plain = (
+        options.run_at is None
+        and not options.seconds
+        and options.subject is None
+        and options.meta is None
+    )
     statement = statements.INSERT_PLAIN if plain else statements.INSERT
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, {**row, "payload": payload})
@@ -60,7 +65,7 @@ def insert(kind: str, payload: str, options: Options) -> Job:
         created_at=created_at,
         subject_type=row["subject_type"],
         subject_id=row["subject_id"],
-        meta={},
+        meta=options.meta or {},
     )
     return Job.from_db(alias, _FIELDS, list(values.values()))
 
@@ -92,6 +97,7 @@ def _columns(kind: str, options: Options) -> dict[str, Any]:
         "run_at": options.run_at,
         "delay": options.seconds,
         "max_attempts": options.max_attempts or conf.get().max_attempts,
+        "meta": None if options.meta is None else json.dumps(options.meta),
         "subject_type": None if subject is None else subject._meta.label_lower,  # noqa: SLF001 -- Django's own API
         "subject_id": None if subject is None else str(subject.pk),
     }

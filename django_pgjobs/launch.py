@@ -42,11 +42,13 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
     )
     worker = Worker(options, lease, session)
     keeper = Keeper(options.database)
+    if options.drain:
+        keeper.ticker.fire_once()  # what is due by now is drained too
     ended = threading.Event()
     with on_signals(worker.stop):
         end = keep_in_thread(keeper, lease, lambda: worker.stopping, worker.lose)
         threading.Thread(
-            target=_watch, args=(ended, session, keeper.session), name="pgjobs-watch", daemon=True
+            target=_watch, args=(ended, session, keeper), name="pgjobs-watch", daemon=True
         ).start()
         status = worker.run()
         end()
@@ -61,10 +63,10 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
     return status
 
 
-def _watch(ended: threading.Event, session: Session, keepers: Session) -> None:
+def _watch(ended: threading.Event, session: Session, keeper: Keeper) -> None:
     while not ended.wait(_LOOK):
         session.cut(conf.get().unanswered)
-        keepers.cut(conf.get().silence)
+        keeper.cut(conf.get().silence)
 
 
 def run_child(options: WorkerOptions, descriptors: str) -> int:

@@ -58,15 +58,18 @@ class Lease:
         execute(upkeep.END_LEASE, {"worker": self.worker, "death": death, "started": started})
 
 
-def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> list[Lease]:
-    """Renew the leases of living workers in one update; return those whose death is recorded."""
+def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> tuple[list[Lease], bool]:
+    """Renew the leases of living workers in one update.
+
+    Returns those whose death is recorded, and whether there are schedules: on the way, for a statement
+    of its own would cost those who have none.
+    """
     sent = time.monotonic()  # before the database's clock is read, so never too optimistic
     workers = [lease.worker for lease in leases]
-    living = {
-        worker
-        for (worker,) in execute(upkeep.HEARTBEAT, {"workers": workers, "stopping": stopping})
-    }
+    living: dict[int, bool] = dict(
+        execute(upkeep.HEARTBEAT, {"workers": workers, "stopping": stopping})
+    )
     for lease in leases:
         if lease.worker in living:
             lease.board.acknowledge(sent)
-    return [lease for lease in leases if lease.worker not in living]
+    return [lease for lease in leases if lease.worker not in living], any(living.values())

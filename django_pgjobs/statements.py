@@ -35,9 +35,11 @@ values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, %(max_attempts)s)
 returning id, created_at
 """
 INSERT = f"""
-insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id)
+insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id,
+        meta)
 values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, {_RUN_AT},
-        %(max_attempts)s, %(subject_type)s, %(subject_id)s)
+        %(max_attempts)s, %(subject_type)s, %(subject_id)s,
+        coalesce(%(meta)s::jsonb, '{{}}'))
 returning id, created_at, run_at
 """
 
