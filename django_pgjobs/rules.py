@@ -8,7 +8,6 @@ A rule that exists is valid, and fires some day.
 from __future__ import annotations
 
 import datetime
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -222,7 +221,7 @@ def every(  # noqa: PLR0913 -- units, and what cron() takes
     units: dict[str, Any] = {"seconds": seconds, "minutes": minutes, "hours": hours}
     for unit, value in units.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not 0 <= value <= LONGEST.total_seconds():
+        if not number or not 0 <= value <= LONGEST.total_seconds():  # false for NaN
             raise InvalidOption(
                 f"{unit} must be a number from 0 up, and every() 1 second to {LONGEST.days} days "
                 f"in all, got {_short(value)}."
