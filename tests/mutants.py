@@ -31,7 +31,7 @@ FAILED = 1  # pytest's status where tests ran and some failed
 _ASYNC, _FENCING = "acceptance/test_async_handlers.py::", "concurrency/test_fencing.py::"
 _CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py::"
 _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
-_ATOMIC = "db/test_atomic.py::"
+_ATOMIC, _SCHEDULES = "db/test_atomic.py::", "db/test_schedules.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -127,6 +127,16 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "retake-of-any-claim": ("db/test_retake.py",),
     "callbacks-undo": (
         f"{_ATOMIC}test_a_callback_that_fails_after_the_commit_is_logged_and_changes_nothing",
+    ),
+    # schedules
+    "ticks-unlocked": (f"{_SCHEDULES}test_twelve_workers_make_one_job_for_each_tick",),
+    "ticks-wait": (
+        f"{_SCHEDULES}test_a_row_that_somebody_holds_is_passed_over_and_the_others_fire",
+    ),
+    "ticks-apart": (f"{_SCHEDULES}test_a_worker_killed_at_the_insert_leaves_the_tick_to_another",),
+    "ticks-by-the-host-s-clock": (f"{_SCHEDULES}test_the_clock_of_the_host_decides_nothing",),
+    "the-past-counts-when-enabled": (
+        f"{_SCHEDULES}test_what_was_off_does_not_fire_for_the_past_when_it_is_switched_on",
     ),
     # connections
     "listen-through-poolers": (

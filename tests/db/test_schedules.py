@@ -16,7 +16,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from django_pgjobs import cron, every, job, registry, schedules
+from django_pgjobs import checks, cron, every, job, registry, schedules
 from django_pgjobs.board import Board
 from django_pgjobs.keeper import Keeper
 from django_pgjobs.leases import Lease
@@ -273,6 +273,25 @@ def test_infinity_cannot_be_stored():
     for column in ("since", "next_at"):
         with pytest.raises(IntegrityError), transaction.atomic():
             Schedule.objects.update(**{column: RawSQL("'infinity'::timestamptz", ())})
+
+
+@pytest.mark.django_db
+def test_a_check_reports_renamed_kinds_and_what_cannot_fire():
+    make("good")
+    make("renamed", kind="nopp")
+    make("payload", kind="add")
+    make("zone", cron="0 3 * * *", tz="Mars/X")
+    make("off", kind="gone", enabled=False)
+
+    found = {m.msg.split("'")[1]: m for m in checks.check_schedules(databases=["default"])}
+
+    assert {name: m.id for name, m in found.items()} == {
+        "renamed": "pgjobs.W005",
+        "payload": "pgjobs.W006",
+        "zone": "pgjobs.W006",
+    }
+    assert "Did you mean 'noop'" in found["renamed"].hint
+    assert checks.check_schedules() == []
 
 
 # ------------------------------------------------------------------------------------- from code
