@@ -49,10 +49,10 @@ class Keeper:
 
         def beat(execute: Execute) -> None:
             now = time.monotonic()
-            gone, scheduled = leases.renew(execute, kept, stopping=stopping)
-            lost.extend(gone)
+            answer = leases.renew(execute, kept, stopping=stopping)
+            lost.extend(answer.lost)
             self._next_beat = now + interval
-            self.ticker.wake(scheduled=scheduled)
+            self.ticker.wake(scheduled=answer.scheduled)
 
         def reap(_execute: Execute) -> None:
             now = time.monotonic()

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django_pgjobs import conf, upkeep
 from django_pgjobs.board import Board
@@ -58,12 +59,15 @@ class Lease:
         execute(upkeep.END_LEASE, {"worker": self.worker, "death": death, "started": started})
 
 
-def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> tuple[list[Lease], bool]:
-    """Renew the leases of living workers in one update.
+class Answer(NamedTuple):
+    """What the database says to a heartbeat."""
 
-    Returns those whose death is recorded, and whether there are schedules: on the way, for a statement
-    of its own would cost those who have none.
-    """
+    lost: list[Lease]  # those whose death is recorded
+    scheduled: bool  # whether there are schedules: a question of its own would cost those without
+
+
+def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> Answer:
+    """Renew the leases of living workers in one update."""
     sent = time.monotonic()  # before the database's clock is read, so never too optimistic
     workers = [lease.worker for lease in leases]
     living: dict[int, bool] = dict(
@@ -72,4 +76,5 @@ def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> tuple
     for lease in leases:
         if lease.worker in living:
             lease.board.acknowledge(sent)
-    return [lease for lease in leases if lease.worker not in living], any(living.values())
+    lost = [lease for lease in leases if lease.worker not in living]
+    return Answer(lost, any(living.values()))

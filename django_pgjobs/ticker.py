@@ -22,7 +22,7 @@ from django_pgjobs.sessions import DATABASE_ERRORS, break_off, connect, reason
 
 logger = logging.getLogger(__name__)
 
-LOOK = 3.0  # seconds after which a change of the table is noticed
+LOOK = 5.0  # seconds after which a change of the table is noticed
 AGAIN = 0.5  # seconds until what failed, or somebody else holds, is tried again
 _REFUSED = 60.0  # seconds until a schedule that cannot be fired is tried again
 _SILENT = 60.0  # seconds until it is said again that the database is no use
@@ -37,6 +37,7 @@ class Ticker:
         self._thread: threading.Thread | None = None
         self._inbox: Mailbox[None] = Mailbox()
         self._ended = False
+        self._idle = False  # there was no schedule at the last look
         self._connection: BaseDatabaseWrapper | None = None
         self._since: float | None = None  # when the round began that has not ended
         self._in_step = False  # whether the table has been brought up to the code
@@ -50,7 +51,8 @@ class Ticker:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pgjobs-ticker", daemon=True)
             self._thread.start()
-        self._inbox.put(None)
+        elif self._idle:
+            self._inbox.put(None)
 
     def fire_once(self) -> None:
         """Fire what is due by now, and return when that is done, well or not."""
@@ -79,7 +81,9 @@ class Ticker:
 
     def _run(self) -> None:
         while not self._ended:
-            self._inbox.take(self._attempt())
+            pause = self._attempt()
+            self._idle = pause is None
+            self._inbox.take(pause)
         self._close()
 
     def _run_once(self) -> None:

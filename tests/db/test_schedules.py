@@ -16,7 +16,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from django_pgjobs import checks, cron, every, job, registry, schedules
+from django_pgjobs import checks, cron, every, job, registry, schedules, ticker
 from django_pgjobs.board import Board
 from django_pgjobs.keeper import Keeper
 from django_pgjobs.leases import Lease
@@ -156,14 +156,14 @@ def test_twelve_workers_make_one_job_for_each_tick(transactional_db):
         overdue(3 * MINUTE, name=f"s{n}", missed="all")
     for n in range(3):
         make(f"fast{n}", every=timedelta(seconds=1), missed="all")
-    tickers = [Ticker("default") for _ in range(12)]
+    workers = [Ticker("default") for _ in range(12)]
     try:
-        for ticker in tickers:
-            ticker.wake(scheduled=True)
+        for worker in workers:
+            worker.wake(scheduled=True)
         eventually(lambda: Job.objects.filter(meta__schedule="fast2").count() >= 3)
     finally:
-        for ticker in tickers:
-            ticker.end()
+        for worker in workers:
+            worker.end()
 
     count = Counter(ticks())
     assert set(count.values()) == {1}
@@ -411,7 +411,8 @@ def test_a_project_without_schedules_has_no_thread_for_them(keeper):
     assert keeper.ticker._thread is None
 
 
-def test_a_heartbeat_tells_of_a_schedule_and_its_ticks_follow(keeper):
+def test_a_heartbeat_tells_of_a_schedule_and_its_ticks_follow(keeper, monkeypatch):
+    monkeypatch.setattr(ticker, "LOOK", 0.1)
     make(every=timedelta(seconds=1))
     keeper.keep(keeper.leases, stopping=False)
     eventually(lambda: Job.objects.count() >= 2)
@@ -435,15 +436,15 @@ def test_a_drain_takes_what_is_due_along(transactional_db):
 
 def test_a_ticker_goes_on_after_its_connection_is_lost(transactional_db):
     make(every=timedelta(seconds=1))
-    ticker = Ticker("default")
-    ticker.wake(scheduled=True)
+    worker = Ticker("default")
+    worker.wake(scheduled=True)
     try:
         eventually(Job.objects.exists)
-        pid = ticker._connection.connection.info.backend_pid
+        pid = worker._connection.connection.info.backend_pid
         execute("select pg_terminate_backend(%(pid)s)", {"pid": pid})
         count = Job.objects.count()
         eventually(lambda: Job.objects.count() > count + 1)
         assert set(Counter(ticks()).values()) == {1}
     finally:
-        ticker.end()
+        worker.end()
         connections.close_all()
