@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from django_pgjobs.models import Job
     from django_pgjobs.registry import JobType, job
     from django_pgjobs.retries import Exponential, Fixed, Linear
+    from django_pgjobs.rules import cron, every
     from django_pgjobs.uniqueness import Unique
 
 __version__ = "0.1.0.dev0"
@@ -50,7 +51,9 @@ __all__ = [
     "Unique",
     "UnknownKind",
     "aenqueue",
+    "cron",
     "enqueue",
+    "every",
     "get_job",
     "job",
 ]
@@ -63,7 +66,9 @@ _HOMES = {
     "Linear": "retries",
     "Unique": "uniqueness",
     "aenqueue": "api",
+    "cron": "rules",
     "enqueue": "api",
+    "every": "rules",
     "get_job": "api",
     "job": "registry",
 }

@@ -25,6 +25,7 @@ class PgJobsConfig(AppConfig):
         register(checks.check_settings)
         register(checks.check_database)
         register(checks.check_poolers, Tags.database)
+        register(checks.check_schedules, Tags.database)
         try:
             autodiscover_modules("jobs")
         except SystemExit as error:  # else the process would end here, perhaps with status 0

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its name in Django
 from django.db import connections, router
 
 from django_pgjobs import conf, poolers
+from django_pgjobs.exceptions import InvalidOption, InvalidPayload, UnknownKind
 from django_pgjobs.sessions import CONNECTION_ERRORS, connect
+
+if TYPE_CHECKING:
+    from django_pgjobs.models import Schedule
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
@@ -61,6 +65,49 @@ def check_poolers(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> 
             messages += _of_sessions(alias) if alias == jobs else ()
             messages += _of_listening(alias) if alias == listening else ()
     return messages
+
+
+def check_schedules(
+    *, databases: Sequence[str] | None = None, **_kwargs: Any
+) -> list[CheckMessage]:
+    """Report active schedules that cannot fire: pgjobs.W005, W006. It asks the server, as above."""
+    from django_pgjobs.models import Schedule  # noqa: PLC0415 -- no models before the apps are loaded
+
+    alias = router.db_for_write(Schedule)
+    if alias not in (databases or ()) or connections[alias].vendor != "postgresql":
+        return []
+    try:
+        if Schedule._meta.db_table not in connections[alias].introspection.table_names():  # noqa: SLF001
+            return []  # before the first migrate
+        return [
+            message
+            for schedule in Schedule.objects.using(alias).active().order_by("name")
+            for message in _of_schedule(schedule)
+        ]
+    except CONNECTION_ERRORS:  # whoever needs the database tells better what is wrong
+        return []
+
+
+def _of_schedule(schedule: Schedule) -> Iterator[CheckMessage]:
+    from django_pgjobs import schedules  # noqa: PLC0415 -- no models before the apps are loaded
+
+    try:
+        schedules.check(schedule.kind, schedule.payload)
+        _ = schedule.rule
+    except UnknownKind as error:
+        yield Warning(
+            f"The schedule {schedule.name!r} must be of a kind that has a handler, got "
+            f"{schedule.kind!r}.",
+            hint=f"{error} Or give the handler the old name as one of its aliases; or change, disable or "
+            "delete the schedule.",
+            id="pgjobs.W005",
+        )
+    except (InvalidOption, InvalidPayload) as error:
+        yield Warning(
+            f"The schedule {schedule.name!r} must be able to fire, got: {error}",
+            hint="Change it in the admin, or disable it there.",
+            id="pgjobs.W006",
+        )
 
 
 def _is_lent(alias: str) -> bool:

@@ -34,7 +34,7 @@ def insert(kind: str, payload: str, options: Options) -> Job:
     """Insert one job, whose payload is encoded already, and return it."""
     alias = alias_of(options)
     row = columns(kind, options)
-    plain = options.run_at is None and not options.seconds and options.subject is None
+    plain = not any(row[name] for name in ("run_at", "delay", "subject_type", "meta"))
     statement = statements.INSERT_PLAIN if plain else statements.INSERT
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, {**row, "payload": payload})
@@ -62,7 +62,7 @@ def as_stored(alias: str, row: dict[str, Any], payload: str, **stored: Any) -> J
         errors=[],
         subject_type=row["subject_type"],
         subject_id=row["subject_id"],
-        meta={},
+        meta=json.loads(row["meta"] or "{}"),
         **stored,
     )
     return Job.from_db(alias, _FIELDS, list(values.values()))
@@ -98,6 +98,7 @@ def columns(kind: str, options: Options) -> dict[str, Any]:
         "max_attempts": options.max_attempts or conf.get().max_attempts,
         "subject_type": about and about[0],
         "subject_id": about and about[1],
+        "meta": None if options.meta is None else json.dumps(options.meta),
     }
 
 

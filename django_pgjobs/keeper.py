@@ -1,4 +1,4 @@
-"""The duties beside the jobs: renew leases, record deaths, reap, prune.
+"""The duties beside the jobs: renew leases, record deaths, reap, prune; and see that schedules fire.
 
 Invariant: heartbeats go on whatever else fails, since without them every job of a worker is lost.
 """
@@ -23,6 +23,7 @@ from django_pgjobs.sessions import (
     Session,
     reason,
 )
+from django_pgjobs.ticker import Ticker
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Keeper:
     def __init__(self, database: str) -> None:
         """Prepare; the connection opens with the first duty."""
         self.session = Session(database)
+        self.ticker = Ticker(database)
         self._next_beat = 0.0
         self._next_reap = 0.0
         self._complained = 0.0  # when it was last said that the database is no use
@@ -47,8 +49,10 @@ class Keeper:
 
         def beat(execute: Execute) -> None:
             now = time.monotonic()
-            lost.extend(leases.renew(execute, kept, stopping=stopping))
+            answer = leases.renew(execute, kept, stopping=stopping)
+            lost.extend(answer.lost)
             self._next_beat = now + interval
+            self.ticker.wake(scheduled=answer.scheduled)
 
         def reap(_execute: Execute) -> None:
             now = time.monotonic()
@@ -66,6 +70,16 @@ class Keeper:
             return lost, min(AGAIN, interval)
         due = min(self._next_beat, self._next_reap) if kept else self._next_reap
         return lost, max(0.0, due - time.monotonic())
+
+    def cut(self, seconds: float) -> None:
+        """Break the connections on which nothing was answered for so long. For other threads."""
+        self.session.cut(seconds)
+        self.ticker.cut(seconds)
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self.ticker.end()
+        self.session.close()
 
     def reap_now(self) -> None:
         """Reap with the next `keep()`: a death has been recorded."""
@@ -113,7 +127,7 @@ def kept(
             if lost:
                 lose()
                 break
-        keeper.session.close()
+        keeper.close()
 
     thread = threading.Thread(target=run, name="pgjobs-keeper", daemon=True)
     thread.start()

@@ -45,7 +45,9 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
         )
         worker = Worker(options, lease, session)
         keeper = Keeper(options.database)
-        with _watched(session, keeper.session):
+        if options.drain:
+            keeper.ticker.fire_once()  # what is due by now is drained too
+        with _watched(session, keeper):
             with on_signals(worker.stop), kept(keeper, lease, lambda: worker.stopping, worker.lose):
                 status = worker.run()
             try:
@@ -57,14 +59,14 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
 
 
 @contextmanager
-def _watched(session: Session, keepers: Session) -> Iterator[None]:
-    """Cut these sessions off, from a thread beside the block, where a statement goes unanswered."""
+def _watched(session: Session, keeper: Keeper) -> Iterator[None]:
+    """Cut their connections off, from a thread beside the block, where a statement goes unanswered."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_LOOK):
             session.cut(conf.get().unanswered)
-            keepers.cut(conf.get().silence)
+            keeper.cut(conf.get().silence)
 
     threading.Thread(target=watch, name="pgjobs-watch", daemon=True).start()
     try:

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django_pgjobs import conf, upkeep
 from django_pgjobs.board import Board
@@ -58,15 +59,22 @@ class Lease:
         execute(upkeep.END_LEASE, {"worker": self.worker, "death": death, "started": started})
 
 
-def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> list[Lease]:
-    """Renew the leases of living workers in one update; return those whose death is recorded."""
+class Answer(NamedTuple):
+    """What the database says to a heartbeat."""
+
+    lost: list[Lease]  # those whose death is recorded
+    scheduled: bool  # whether there are schedules: a question of its own would cost those without
+
+
+def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> Answer:
+    """Renew the leases of living workers in one update."""
     sent = time.monotonic()  # before the database's clock is read, so never too optimistic
     workers = [lease.worker for lease in leases]
-    living = {
-        worker
-        for (worker,) in execute(upkeep.HEARTBEAT, {"workers": workers, "stopping": stopping})
-    }
+    living: dict[int, bool] = dict(
+        execute(upkeep.HEARTBEAT, {"workers": workers, "stopping": stopping})
+    )
     for lease in leases:
         if lease.worker in living:
             lease.board.acknowledge(sent)
-    return [lease for lease in leases if lease.worker not in living]
+    lost = [lease for lease in leases if lease.worker not in living]
+    return Answer(lost, any(living.values()))

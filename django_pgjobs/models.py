@@ -22,6 +22,7 @@ from django.utils.translation import pgettext_lazy
 from django_pgjobs import lifecycle, notify, subjects
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
+from django_pgjobs.timetable import Schedule as Schedule  # noqa: PLC0414 -- Django looks for models here
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -72,6 +73,7 @@ class Options:
     unique_key: str | None = None
     subject: Model | None = None
     database: str | None = None
+    meta: Mapping[str, object] | None = None  # what the framework notes, never a caller
 
     def __post_init__(self) -> None:
         """Check every option."""

@@ -11,6 +11,7 @@ import datetime
 import difflib
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import CodeType
@@ -18,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 
-from django_pgjobs import conf, payloads
+from django_pgjobs import conf, payloads, rules
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
 from django_pgjobs.options import Changes, Options, check_kind, check_timeout
 from django_pgjobs.retries import DEFAULTS, Delays, Errors, Retries, RetryPolicy, check_retries
+from django_pgjobs.rules import Recurring
 from django_pgjobs.signatures import Signature
 from django_pgjobs.uniqueness import Unique
 
@@ -48,6 +50,7 @@ class JobType(Generic[P, R]):
         *,
         retries: Retries = DEFAULTS,
         atomic: bool = False,
+        schedule: Recurring | Iterable[Recurring] = (),
     ) -> None:
         """Describe a kind; `@job` also registers it."""
         functools.update_wrapper(self, handler)  # first: the function's attributes must not win
@@ -60,6 +63,7 @@ class JobType(Generic[P, R]):
         self.atomic = atomic
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(handler)
+        self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the handler itself."""
@@ -133,12 +137,18 @@ class JobType(Generic[P, R]):
             return None
         return rule.key_of(self.kind, payload, self.options.unique_key)
 
+    def _stored(self, one: Recurring) -> Recurring:
+        """Return a schedule with its payload as the rows have it, or raise `InvalidPayload`."""
+        payload = self.signature.bind(self.kind, (), one.payload)
+        return replace(one, payload=json.loads(payloads.encode(payload, max_bytes=_LARGEST)))
 
+
+_LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 _kinds: dict[str, JobType[..., Any]] = {}
 _RETRIES = ("retry", "retry_on", "discard_on")
 _OPTIONS = (
     *("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "unique"),
-    *("atomic", "aliases"),
+    *("atomic", "aliases", "schedule"),
 )
 
 
@@ -158,8 +168,9 @@ def job(
     unique: Unique | None = None,
     atomic: bool = False,
     aliases: Iterable[str] = (),
+    schedule: Recurring | Iterable[Recurring] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
-def job(
+def job(  # noqa: PLR0913 -- its options
     handler: Callable[P, R] | None = None,
     /,
     *,
@@ -167,6 +178,7 @@ def job(
     timeout: float | datetime.timedelta | None = None,
     atomic: bool = False,
     aliases: Iterable[str] = (),
+    schedule: Recurring | Iterable[Recurring] = (),
     **options: Any,
 ) -> JobType[P, R] | Callable[[Callable[P, R]], JobType[P, R]]:
     """Declare a function, sync or async, as the handler of a kind of job.
@@ -187,10 +199,12 @@ def job(
         atomic: whether the handler runs in a transaction on the jobs database that also settles
             the job. Not for async handlers.
         aliases: earlier names of this kind, whose waiting jobs it goes on handling.
+        schedule: when workers enqueue it by themselves: `cron()`, `every()`, or a list of them.
 
     Raises:
         InvalidOption: an option is unknown, has the wrong type or is out of range, or the handler
             is not a plain function whose arguments all have names.
+        InvalidPayload: the payload of a schedule does not fit the handler or cannot be stored.
         DuplicateKind: another handler has this kind or alias.
 
     """
@@ -204,7 +218,12 @@ def job(
         _check_atomic(atomic, handler)
         name = check_kind(_named(handler) if kind is None else kind)
         others = _check_aliases(aliases)
-        job_type = JobType(handler, name, declared, others, seconds, retries=retries, atomic=atomic)
+        job_type = JobType(
+            *(handler, name, declared, others, seconds),
+            retries=retries,
+            atomic=atomic,
+            schedule=schedule,
+        )
         _check_names(declared, job_type.signature)
         register(job_type)
         return job_type
@@ -218,6 +237,7 @@ def register(job_type: JobType[..., Any]) -> None:
     Raises:
         DuplicateKind: another handler is there. The same function again, as a reloaded module
             brings it, replaces its older self.
+        InvalidOption: another kind has a schedule of the same name.
 
     """
     for kind in (job_type.kind, *job_type.aliases):
@@ -227,6 +247,7 @@ def register(job_type: JobType[..., Any]) -> None:
                 f"Two handlers are declared for the kind {kind!r}: {_where(other.handler)} and "
                 f"{_where(job_type.handler)}. Give one of them another kind=."
             )
+    _check_schedules(job_type)
     for kind in (job_type.kind, *job_type.aliases):
         _kinds[kind] = job_type
 
@@ -296,6 +317,17 @@ def _check_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
     if isinstance(aliases, str) or not isinstance(aliases, Iterable):
         raise InvalidOption(f"aliases must be a list of kinds, got {aliases!r}.")
     return tuple(check_kind(alias) for alias in aliases)
+
+
+def _check_schedules(job_type: JobType[..., Any]) -> None:
+    others = [other for other in _kinds.values() if other.kind != job_type.kind]
+    taken = {one.name: other.kind for other in others for one in other.schedules}
+    for one in job_type.schedules:
+        if one.name in taken:
+            raise InvalidOption(
+                f"The schedules of {job_type.kind!r} and {taken[one.name]!r} must have names that "
+                f"differ, got {one.name!r} for both. Give one another name=."
+            )
 
 
 def _refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> None:

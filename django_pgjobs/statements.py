@@ -23,6 +23,7 @@ MOST_ERROR_BYTES = 1_000_000  # of them, as stored; 25 of ours are half of that 
 
 # ---------------------------------------------------------------------------------------- enqueue
 
+_META = "coalesce(%(meta)s::jsonb, '{}')"
 _RUN_AT = f"coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s))"
 
 # Run by enqueueing.insert() for a job that is due at once and about nothing, and for any other. Raw:
@@ -35,9 +36,11 @@ values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, %(max_attempts)s)
 returning id, created_at
 """
 INSERT = f"""
-insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id)
+insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id,
+        meta)
 values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, {_RUN_AT},
-        %(max_attempts)s, %(subject_type)s, %(subject_id)s)
+        %(max_attempts)s, %(subject_type)s, %(subject_id)s,
+        {_META})
 returning id, created_at, run_at
 """
 
@@ -90,9 +93,9 @@ with given as materialized (
 {holders},
 placed as (
     insert into {JOB} as job (id, kind, queue, payload, priority, run_at, max_attempts,
-        subject_type, subject_id, unique_key)
+        subject_type, subject_id, meta, unique_key)
     select id, %(kind)s, %(queue)s, payload::jsonb, %(priority)s, {_RUN_AT}, %(max_attempts)s,
-        %(subject_type)s, %(subject_id)s, unique_key
+        %(subject_type)s, %(subject_id)s, {_META}, unique_key
     from given
     where not exists (select from holder where holder.unique_key = given.unique_key)
     order by unique_key
@@ -127,7 +130,8 @@ INSERT_OR_REPLACE = insert_unless_held(
     f"holder as materialized ({_HELD} and status <> 'pending')",
     """do update set payload = excluded.payload, queue = excluded.queue,
         priority = excluded.priority, run_at = excluded.run_at,
-        subject_type = excluded.subject_type, subject_id = excluded.subject_id
+        subject_type = excluded.subject_type, subject_id = excluded.subject_id,
+        meta = excluded.meta
     where job.status = 'pending'""",
 )
 

@@ -84,6 +84,8 @@ class Supervisor:
                 the database cannot be reached or written to.
 
         """
+        if self._options.drain:
+            self._keeper.ticker.fire_once()  # what is due by now is drained too
         duties = threading.Thread(target=self._do_duties, name="pgjobs-duties", daemon=True)
         duties.start()  # the children are started from this thread: they die with the one that did
         try:
@@ -162,7 +164,7 @@ class Supervisor:
                 child.kill("still busy at the end of the shutdown timeout")
             elif now - self._awake_since > NOTICE:
                 child.time_out()
-        self._keeper.session.cut(settings.silence)
+        self._keeper.cut(settings.silence)
 
     def _bury(self) -> None:
         """Take note of the children that have exited."""
@@ -235,7 +237,7 @@ class Supervisor:
                 pause = min(pause, AGAIN)
             elif self._uncharged:  # the server answers, so it will soon let go of their rows
                 pause = charges.AGAIN
-        self._keeper.session.close()
+        self._keeper.close()
 
     def _attempt_to_register(self) -> bool:
         if self._registered:

@@ -9,6 +9,7 @@ from django_pgjobs.lifecycle import MOVES, NOW
 from django_pgjobs.statements import JOB, KEPT_ERRORS, WORKER
 
 FIGURE = "django_pgjobs_figure"
+SCHEDULE = "django_pgjobs_schedule"
 
 # ---------------------------------------------------------------------------------------- workers
 
@@ -20,7 +21,8 @@ insert into {WORKER} (host, pid, queues, threads) values (%(host)s, %(pid)s, %(q
 HEARTBEAT = f"""
 update {WORKER} set heartbeat_at = {NOW}, stopping_at = case when %(stopping)s
 then coalesce(stopping_at, {NOW}) end
-where id = any(%(workers)s::bigint[]) and died_at is null returning id
+where id = any(%(workers)s::bigint[]) and died_at is null
+returning id, exists(select from {SCHEDULE} where enabled and removed_at is null)
 """
 END_LEASE = f"""
 update {WORKER} set died_at = {NOW}, death = %(death)s, started = %(started)s::jsonb

@@ -18,6 +18,7 @@ from tests import (
     atomic_faults,
     connection_faults,
     retry_faults,
+    schedule_faults,
     statement_faults,
     supervisor_faults,
     unique_faults,
@@ -213,6 +214,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | atomic_faults.FAULTS
     | retry_faults.FAULTS
     | unique_faults.FAULTS
+    | schedule_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -34,6 +34,7 @@ _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.
 _ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _POLICIES, _RETRIES = "unit/test_retries.py::", "db/test_retry_options.py::"
 _UNIQUE, _RIVALS = "db/test_unique.py::", "concurrency/test_unique.py::"
+_SCHEDULES = "db/test_schedules.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -175,6 +176,16 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "failures-come-back-together": (
         f"{_RETRIES}test_a_thousand_jobs_that_fail_together_come_back_apart",
+    ),
+    # schedules
+    "ticks-unlocked": (f"{_SCHEDULES}test_twelve_workers_make_one_job_for_each_tick",),
+    "ticks-wait": (
+        f"{_SCHEDULES}test_a_row_that_somebody_holds_is_passed_over_and_the_others_fire",
+    ),
+    "ticks-apart": (f"{_SCHEDULES}test_a_worker_killed_at_the_insert_leaves_the_tick_to_another",),
+    "ticks-by-the-host-s-clock": (f"{_SCHEDULES}test_the_clock_of_the_host_decides_nothing",),
+    "the-past-counts-when-enabled": (
+        f"{_SCHEDULES}test_what_was_off_does_not_fire_for_the_past_when_it_is_switched_on",
     ),
     # connections
     "listen-through-poolers": (

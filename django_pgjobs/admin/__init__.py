@@ -1,4 +1,4 @@
-"""The pages of Django's admin: jobs, the workers that run them, and queues."""
+"""The pages of Django's admin: jobs, the workers that run them, queues, and schedules."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from django.contrib import admin
 
 from django_pgjobs.admin.jobs import JobAdmin
 from django_pgjobs.admin.queues import QueueAdmin
+from django_pgjobs.admin.schedules import ScheduleAdmin
 from django_pgjobs.admin.subjects import SubjectJobsMixin
 from django_pgjobs.admin.workers import WorkerAdmin
-from django_pgjobs.models import Job, Queue, Worker
+from django_pgjobs.models import Job, Queue, Schedule, Worker
 
 __all__ = ["JobAdmin", "QueueAdmin", "SubjectJobsMixin", "WorkerAdmin"]
 
 admin.site.register(Job, JobAdmin)
 admin.site.register(Queue, QueueAdmin)
+admin.site.register(Schedule, ScheduleAdmin)
 admin.site.register(Worker, WorkerAdmin)

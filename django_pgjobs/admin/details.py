@@ -17,6 +17,7 @@ from django.contrib import admin
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext_lazy
@@ -94,6 +95,10 @@ def _moment(at: object) -> datetime.datetime | None:
         return None
 
 
+def _here(moment: datetime.datetime) -> datetime.datetime:
+    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
+
+
 def _worker(pk: int | None) -> str:
     return str(Worker.objects.filter(pk=pk).first() or f"#{pk}") if pk else ""
 
@@ -134,6 +139,17 @@ def subject(job: Job) -> str:
     return f"{job.subject_type}:{job.subject_id}" if job.subject_id else NONE
 
 
+@admin.display(description=_("schedule"))
+def schedule(job: Job) -> str:
+    """The schedule that it comes from, and the tick."""
+    name, tick = job.meta.get("schedule"), job.meta.get("tick")
+    if not name:
+        return NONE
+    moment = _moment(tick)
+    told = tick if moment is None else localize(_here(moment))
+    return f"{name} ({told or gettext('Run now')})"
+
+
 @admin.display(description=_("payload"))
 def payload(job: Job) -> str:
     """The arguments."""
@@ -171,11 +187,11 @@ def history(job: Job) -> str:
 
 
 FIELDS = (
-    "kind", status, "queue", "priority", "run_at", attempts, worker, subject, "created_at",
+    "kind", status, "queue", "priority", "run_at", attempts, worker, subject, schedule, "created_at",
     "attempted_at", "finished_at", "unique_key", "concurrency_key", payload, result, errors, history,
 )  # fmt: skip
 FIELDSETS = (
-    (None, {"fields": ("kind", (status, attempts), ("queue", "priority"), subject)}),
+    (None, {"fields": ("kind", (status, attempts), ("queue", "priority"), subject, schedule)}),
     (_("Payload"), {"fields": (payload, result)}),
     (_("Errors"), {"fields": (errors,)}),
     (_("What happened"), {"fields": (history, worker)}),

@@ -415,6 +415,188 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="Schedule",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=200, verbose_name="name")),
+                ("kind", models.CharField(max_length=200, verbose_name="kind")),
+                (
+                    "payload",
+                    models.JSONField(
+                        blank=True,
+                        db_default=models.Value({}, models.JSONField()),
+                        verbose_name="payload",
+                    ),
+                ),
+                (
+                    "cron",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        help_text="Minute, hour, day of month, month, day of week; such as 0 3 * * *",
+                        max_length=200,
+                        verbose_name="cron expression",
+                    ),
+                ),
+                (
+                    "tz",
+                    models.CharField(
+                        db_default="UTC",
+                        help_text="The clocks that the cron expression goes by; such as Europe/Paris",
+                        max_length=63,
+                        verbose_name="time zone",
+                    ),
+                ),
+                (
+                    "every",
+                    models.DurationField(
+                        blank=True,
+                        help_text="Instead of a cron expression: days, and hours:minutes:seconds, as 1 00:30:00",
+                        null=True,
+                        verbose_name="interval",
+                    ),
+                ),
+                (
+                    "missed",
+                    models.CharField(
+                        choices=[
+                            ("skip", "skip them"),
+                            ("latest", "make up for the latest one"),
+                            ("all", "make up for all"),
+                        ],
+                        db_default="latest",
+                        max_length=6,
+                        verbose_name="missed ticks",
+                    ),
+                ),
+                ("enabled", models.BooleanField(db_default=True, verbose_name="enabled")),
+                (
+                    "since",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(),
+                        help_text="Ticks count from here.",
+                        verbose_name="since",
+                    ),
+                ),
+                (
+                    "next_at",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Null: to be worked out.",
+                        null=True,
+                        verbose_name="next tick",
+                    ),
+                ),
+                ("last_at", models.DateTimeField(blank=True, null=True, verbose_name="last tick")),
+                ("from_code", models.BooleanField(db_default=False, verbose_name="from code")),
+                (
+                    "removed_at",
+                    models.DateTimeField(
+                        blank=True, null=True, verbose_name="removed from the code at"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "schedule",
+                "verbose_name_plural": "schedules",
+                "permissions": (("run_schedule", "Can run schedules now"),),
+                "constraints": [
+                    models.UniqueConstraint(fields=("name",), name="pgjobs_schedule_name"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("name", ""), _negated=True),
+                            models.Q(("kind", ""), _negated=True),
+                            models.Q(("tz", ""), _negated=True),
+                        ),
+                        name="pgjobs_schedule_names",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("every__isnull", True), models.Q(("cron", ""), _negated=True)
+                            ),
+                            models.Q(
+                                ("cron", ""),
+                                ("every__isnull", False),
+                                (
+                                    "every__range",
+                                    (datetime.timedelta(seconds=1), datetime.timedelta(days=366)),
+                                ),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="pgjobs_schedule_rule",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("missed__in", ("skip", "latest", "all"))),
+                        name="pgjobs_schedule_missed",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("since__isnull", True),
+                                (
+                                    "since__range",
+                                    (
+                                        datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                        datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                    ),
+                                ),
+                                _connector="OR",
+                            ),
+                            models.Q(
+                                ("next_at__isnull", True),
+                                (
+                                    "next_at__range",
+                                    (
+                                        datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                        datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                    ),
+                                ),
+                                _connector="OR",
+                            ),
+                            models.Q(
+                                ("last_at__isnull", True),
+                                (
+                                    "last_at__range",
+                                    (
+                                        datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                        datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                    ),
+                                ),
+                                _connector="OR",
+                            ),
+                            models.Q(
+                                ("removed_at__isnull", True),
+                                (
+                                    "removed_at__range",
+                                    (
+                                        datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                        datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                    ),
+                                ),
+                                _connector="OR",
+                            ),
+                        ),
+                        name="pgjobs_schedule_times",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.Exact(
+                                models.Func(
+                                    models.F("payload"),
+                                    function="jsonb_typeof",
+                                    output_field=models.TextField(),
+                                ),
+                                models.Value("object"),
+                            )
+                        ),
+                        name="pgjobs_schedule_payload",
+                    ),
+                ],
+            },
+        ),
         # Every job is two or three dead row versions. The defaults wait for a fifth of the table,
         # which in a queue with a history means for ever, while claims walk past the dead.
         migrations.RunSQL(

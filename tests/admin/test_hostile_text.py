@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.utils import timezone
 
-from django_pgjobs.models import Job, Queue, Worker
+from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.db import rows
 
 CORPUS = [
@@ -24,7 +24,9 @@ CORPUS = [
     "\u202e\u2066<b>",
 ]
 INERT = "harmless"
-PAGES = ("", "job/", "job/{job}/change/", "worker/", "worker/{worker}/change/", "queue/")
+MODELS = (Job, Worker, Queue, Schedule)
+PAGES = ("", "job/", "job/{job}/change/", "worker/", "worker/{worker}/change/", "queue/", "schedule/",
+         "schedule/{schedule}/change/")  # fmt: skip
 
 
 class Shape(HTMLParser):
@@ -43,7 +45,7 @@ class Shape(HTMLParser):
 
 
 def fill(text: str) -> dict[str, int]:
-    for model in (Job, Worker, Queue):
+    for model in MODELS:
         model.objects.all().delete()
     error = dict.fromkeys(("attempt", "error", "message", "traceback", "worker", "at"), text)
     job = rows.make(
@@ -62,7 +64,10 @@ def fill(text: str) -> dict[str, int]:
     )
     worker = rows.make_worker(host=text, queues=[text], death=text, died_at=timezone.now())
     Queue.objects.create(name=text, paused_at=timezone.now(), paused_by=text)
-    return {"job": job.pk, "worker": worker.pk}
+    schedule = Schedule.objects.create(
+        name=text, kind=text, cron=text, tz=text, payload={text: text}
+    )
+    return {"job": job.pk, "worker": worker.pk, "schedule": schedule.pk}
 
 
 def shapes(client, text: str) -> list[Shape]:
@@ -96,7 +101,7 @@ def test_hostile_text_adds_no_element_and_no_attribute(as_user):
 def test_a_crawl_of_all_addresses_changes_no_row(as_user):
     client = as_user("superuser")
     made = fill(INERT)
-    before = [list(model.objects.order_by("pk").values()) for model in (Job, Worker, Queue)]
+    before = [list(model.objects.order_by("pk").values()) for model in MODELS]
     seen: set[str] = set()
     ahead = [
         "/admin/django_pgjobs/",
@@ -119,5 +124,5 @@ def test_a_crawl_of_all_addresses_changes_no_row(as_user):
                 link if link.startswith("/") else address.partition("?")[0] + link for link in links
             ]
     assert len(seen) > 20
-    after = [list(model.objects.order_by("pk").values()) for model in (Job, Worker, Queue)]
+    after = [list(model.objects.order_by("pk").values()) for model in MODELS]
     assert after == before

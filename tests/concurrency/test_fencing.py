@@ -132,7 +132,7 @@ def test_a_heartbeat_that_comes_too_late_learns_of_the_death(sessions, aged_work
     beat = late.start(lambda execute: renew(execute, [aged_worker], stopping=False))
     assert late.waits_for(reaping, beat)
     reaping.commit()
-    assert beat.result(timeout=10) == [aged_worker], "it is told that the lease is lost"
+    assert beat.result(timeout=10).lost == [aged_worker], "it is told that the lease is lost"
     late.rollback()
     assert row()["status"] == "pending"
 
@@ -140,7 +140,7 @@ def test_a_heartbeat_that_comes_too_late_learns_of_the_death(sessions, aged_work
 def test_a_heartbeat_revives_nobody(audited):
     lease = registered(execute)
     lease.end(execute, "for this test")
-    assert renew(execute, [lease], stopping=False) == [lease]
+    assert renew(execute, [lease], stopping=False).lost == [lease]
     assert Worker.objects.get().died_at
 
 

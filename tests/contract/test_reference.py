@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 import django_pgjobs
 from django_pgjobs import conf, extensions, failures, lifecycle, payloads, statements
-from django_pgjobs.models import Job, Queue, Worker
+from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.contract import pages
 
 COMMANDS = "docs/reference/commands.md"
@@ -103,7 +103,7 @@ def default(field):
     return str(value) if value != "" else "empty"
 
 
-@pytest.mark.parametrize("model", [Job, Worker, Queue])
+@pytest.mark.parametrize("model", [Job, Worker, Queue, Schedule])
 def test_every_column_is_in_the_table_of_its_model(model):
     rows = pages.table(MODELS, model.__name__)
     assert [row[:3] for row in rows] == [described(field) for field in model._meta.fields]
@@ -130,6 +130,11 @@ def test_every_index_is_in_the_table(model):
     if model is Job:
         there["pgjobs_job_unique_key"] = "unique_key (unique)"
     assert {row[0]: row[1] for row in rows} == there
+
+
+def test_every_constraint_of_schedules_is_in_the_table():
+    names = {constraint.name for constraint in Schedule._meta.constraints}
+    assert {row[0] for row in pages.table(MODELS, "Constraints of Schedule")} == names
 
 
 def test_every_check_is_in_the_table():

@@ -16,6 +16,8 @@ NAMES = {
     "job",
     "enqueue",
     "aenqueue",
+    "cron",
+    "every",
     "get_job",
     "Job",
     "JobType",

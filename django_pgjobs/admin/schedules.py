@@ -1,0 +1,297 @@
+"""Schedules: those of the code to look at and to switch, others to make and edit.
+
+Invariant: what is saved fires: the form refuses what a tick would. The rule of a schedule that comes
+from code is changed in the code.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
+from django.db import router
+from django.db.models.functions import Now
+from django.template.response import TemplateResponse
+from django.utils.formats import localize
+from django.utils.html import format_html_join
+from django.utils.translation import gettext, ngettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
+
+from django_pgjobs import registry, rules, schedules
+from django_pgjobs.admin import details
+from django_pgjobs.admin.acts import record
+from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgJobsError, UnknownKind
+from django_pgjobs.models import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    _ScheduleAdmin = admin.ModelAdmin[Schedule]
+    _Form = forms.ModelForm[Schedule]
+else:
+    _ScheduleAdmin = admin.ModelAdmin
+    _Form = forms.ModelForm
+
+_SHOWN = 5  # ticks
+_TOLD = {"enable": _("Enabled"), "disable": _("Disabled"), "run_now": _("Run now")}
+_RULE = {"cron", "tz", "every"}
+_DAY, _HOUR, _MINUTE = 86_400, 3_600, 60  # seconds
+
+
+class ScheduleForm(_Form):
+    """A schedule made by hand."""
+
+    class Meta:
+        model = Schedule
+        fields = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Offer the kinds that have a handler, and what the database would fill in."""
+        super().__init__(*args, **kwargs)
+        adding = self.instance._state.adding  # noqa: SLF001 -- Django's own API
+        if "kind" not in self.fields:  # to be looked at only
+            return
+        kinds = {*registry.kinds(), *([] if adding else [self.instance.kind])}
+        self.fields["kind"] = forms.ChoiceField(
+            choices=[(kind, kind) for kind in sorted(kinds)],
+            label=self.fields["kind"].label,
+        )
+        if adding:
+            defaults: dict[str, Any] = {
+                "payload": {},
+                "tz": "UTC",
+                "missed": "latest",
+                "enabled": True,
+                "cron": "",
+            }
+            self.initial = {**defaults, **self.initial}
+
+    def clean_payload(self) -> Any:
+        """Take an empty one for none."""
+        return self.cleaned_data["payload"] or {}
+
+    def clean_tz(self) -> str:
+        """Refuse what is no time zone here."""
+        name: str = self.cleaned_data["tz"]
+        try:
+            rules.zone(name)
+        except InvalidOption as error:
+            raise ValidationError(_("There is no such time zone.")) from error
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what would not fire, and say why."""
+        given = super().clean() or self.cleaned_data
+        faults = dict(_faults(given)) if not self.errors else {}
+        for field, message in faults.items():
+            self.add_error(field, message)
+        return given
+
+
+def _faults(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields whose values would not fire, with what is wrong."""
+    expression, interval = given.get("cron"), given.get("every")
+    if "kind" not in given:  # one of the code's, of which only the switch is a field
+        return
+    if bool(expression) == (interval is not None):
+        yield "cron", _("Give either a cron expression or an interval.")
+    elif interval is not None:
+        try:
+            rules.Every(interval)
+        except InvalidOption:
+            yield "every", _("An interval is from 1 second to 366 days.")
+    else:
+        try:
+            rules.Cron(str(expression), given["tz"])
+        except InvalidOption as error:
+            text = _("This is no cron expression that fires some day: %(reason)s")
+            yield "cron", ValidationError(text, params={"reason": error})
+    try:
+        if not isinstance(given["payload"], dict):
+            yield "payload", _("A payload is a JSON object.")
+        else:
+            schedules.check(given["kind"], given["payload"])
+    except UnknownKind:
+        yield "kind", _("No handler is registered for this kind.")
+    except InvalidPayload as error:
+        text = _("The handler does not take it: %(reason)s")
+        yield "payload", ValidationError(text, params={"reason": error})
+
+
+def in_words(schedule: Schedule) -> str:
+    """Return the rule for a reader."""
+    if schedule.every is None:
+        return f"{schedule.cron} ({schedule.tz})"
+    seconds = schedule.every.total_seconds()
+    if seconds % _DAY == 0:
+        count = round(seconds / _DAY)
+        return ngettext("every day", "every %(count)d days", count) % {"count": count}
+    if seconds % _HOUR == 0:
+        count = round(seconds / _HOUR)
+        return ngettext("every hour", "every %(count)d hours", count) % {"count": count}
+    if seconds % _MINUTE == 0:
+        count = round(seconds / _MINUTE)
+        return ngettext("every minute", "every %(count)d minutes", count) % {"count": count}
+    return gettext("every %(interval)s") % {"interval": schedule.every}
+
+
+class ScheduleAdmin(_ScheduleAdmin):
+    """Schedules, to look at, to switch, to run now, and to make."""
+
+    form = ScheduleForm
+    list_display = ("name", "kind", "rule", "next_at", "last_at", "enabled", "state")
+    list_filter = ("enabled", "from_code")
+    search_fields = ("name", "kind")
+    ordering = ("name",)
+    actions: Any = ("enable", "disable", "run_now")
+    readonly_fields: ClassVar[Any] = ("coming", "last_at", "state", "arguments")
+    _made_by_hand = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
+    _of_the_code = ("name", "kind", "arguments", "rule", "missed", "enabled")
+    _known = ("state", "coming", "last_at")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
+        """Read where schedules are written, with the time there."""
+        written = Schedule.objects.using(router.db_for_write(Schedule))
+        schedules: QuerySet[Schedule] = written.annotate(now=Now())
+        return schedules
+
+    def get_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        """Show what it is, and what is known of it; secrets of the payload only to who may edit it."""
+        if obj is None:
+            return self._made_by_hand
+        editable = self.has_change_permission(request, obj) and not obj.from_code
+        return (*(self._made_by_hand if editable else self._of_the_code), *self._known)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        """Leave of those of the code the switch."""
+        fixed = [name for name in self._of_the_code if name != "enabled"]
+        return (*self.readonly_fields, *(fixed if obj is not None and obj.from_code else ()))
+
+    # ------------------------------------------------------------------------------------ columns
+
+    @admin.display(description=_("rule"))
+    def rule(self, schedule: Schedule) -> str:
+        """When it fires."""
+        return in_words(schedule)
+
+    @admin.display(description=_("payload"))
+    def arguments(self, schedule: Any) -> str:
+        """The payload, with secrets masked."""
+        return details.payload(schedule)
+
+    @admin.display(description=pgettext_lazy("schedule", "state"))
+    def state(self, schedule: Schedule) -> str:
+        """Whether it fires, and why not."""
+        if schedule.removed_at is not None:
+            return gettext("removed from the code")
+        if registry.find(schedule.kind) is None:
+            return gettext("without a handler")
+        return gettext("from code") if schedule.from_code else gettext("made by hand")
+
+    @admin.display(description=_("next five ticks"))
+    def coming(self, schedule: Any) -> str:
+        """The next ticks, by the clocks of the rule's own zone."""
+        if not schedule.is_active:
+            return details.NONE
+        try:
+            rule_zone = rules.zone(schedule.tz)
+            ticks = schedules.upcoming(schedule, schedule.now)
+            lines = [
+                _local(tick.astimezone(rule_zone))
+                for tick, _n in zip(ticks, range(_SHOWN), strict=False)
+            ]
+        except InvalidOption as error:
+            return str(error)
+        return format_html_join("\n", "<div>{}</div>", ((line,) for line in lines))
+
+    # --------------------------------------------------------------------------------- permissions
+
+    def has_delete_permission(self, request: HttpRequest, obj: Schedule | None = None) -> bool:
+        """One of the code's would come back with the next start of a worker."""
+        removable = obj is None or not obj.from_code or obj.removed_at is not None
+        return removable and super().has_delete_permission(request, obj)
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """Say whether the user may run schedules now."""
+        user: Any = request.user
+        return bool(user.has_perm("django_pgjobs.run_schedule"))
+
+    # --------------------------------------------------------------------------------------- acts
+
+    def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: Any) -> None:
+        """Count from now, where the rule was changed or it was switched on."""
+        changed = set(form.changed_data)
+        if change and changed & {*_RULE, "enabled"}:
+            obj.since, obj.next_at = Now(), None
+        super().save_model(request, obj, form, change)
+
+    @admin.action(permissions=["change"], description=_("Enable selected schedules"))
+    def enable(self, request: HttpRequest, chosen: Any) -> None:
+        """Switch those on that are off."""
+        self._switch(request, chosen, enabled=True)
+
+    @admin.action(permissions=["change"], description=_("Disable selected schedules"))
+    def disable(self, request: HttpRequest, chosen: Any) -> None:
+        """Switch those off that are on."""
+        self._switch(request, chosen, enabled=False)
+
+    def _switch(self, request: HttpRequest, chosen: Any, *, enabled: bool) -> None:
+        count = 0
+        for schedule in chosen.filter(enabled=not enabled):
+            rows = Schedule.objects.using(router.db_for_write(Schedule)).filter(pk=schedule.pk)
+            if rows.enable() if enabled else rows.disable():
+                record(request, Schedule, schedule, "enable" if enabled else "disable")
+                count += 1
+        self._tell(
+            request,
+            count,
+            ngettext("%(count)s schedule is on.", "%(count)s schedules are on.", count)
+            if enabled
+            else ngettext("%(count)s schedule is off.", "%(count)s schedules are off.", count),
+        )
+
+    @admin.action(permissions=["run"], description=_("Run selected schedules now"))
+    def run_now(self, request: HttpRequest, chosen: Any) -> None:
+        """Enqueue one job each; their ticks go on as before."""
+        count = 0
+        for schedule in chosen:
+            try:
+                job = schedules.enqueue_now(schedule, router.db_for_write(Schedule))
+            except PgJobsError as error:
+                text = gettext("%(schedule)s was not run: %(reason)s")
+                unknown = isinstance(error, UnknownKind)
+                why = gettext("No handler is registered for this kind.") if unknown else error
+                told = text % {"schedule": schedule, "reason": why}
+                self.message_user(request, told, messages.ERROR)
+            else:
+                record(request, Schedule, schedule, f"run_now #{job.pk}")
+                count += 1
+        text = ngettext("%(count)s job was enqueued.", "%(count)s jobs were enqueued.", count)
+        self._tell(request, count, text)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Name the acts in the language of who reads."""
+        answer = super().history_view(request, object_id, extra_context)
+        if isinstance(answer, TemplateResponse) and answer.context_data:
+            for entry in answer.context_data["action_list"]:
+                act, space, job = entry.change_message.partition(" ")
+                entry.change_message = f"{_TOLD.get(act, act)}{space}{job}"
+        return answer
+
+    def _tell(self, request: HttpRequest, count: int, text: str) -> None:
+        if count:
+            self.message_user(request, text % {"count": localize(count)}, messages.SUCCESS)
+        else:
+            self.message_user(request, gettext("Nothing was changed."), messages.WARNING)
+
+
+def _local(moment: datetime.datetime) -> str:
+    return f"{localize(moment)} {moment.tzname()}"

@@ -1,0 +1,171 @@
+"""The pages of schedules: what is made there fires, and who may do what."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db.models.functions import Now
+
+from django_pgjobs import schedules
+from django_pgjobs.admin import details
+from django_pgjobs.models import Job, Schedule
+from django_pgjobs.rules import Cron
+from tests.admin.conftest import PEOPLE
+
+LIST = "/admin/django_pgjobs/schedule/"
+GIVEN = {"name": "night", "kind": "add", "payload": '{"a": 1}', "cron": "30 2 * * *",
+         "tz": "Europe/Paris", "every": "", "missed": "latest", "enabled": "on"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def staff(monkeypatch):
+    """People who have to do with schedules alone."""
+    monkeypatch.setitem(PEOPLE, "timekeeper", ("view_schedule", "change_schedule"))
+    monkeypatch.setitem(PEOPLE, "starter", ("view_schedule", "run_schedule"))
+
+
+def make(**columns):
+    columns = {"name": "one", "kind": "noop", "every": timedelta(minutes=5), **columns}
+    return Schedule.objects.create(**columns)
+
+
+def test_one_made_here_fires_and_its_page_shows_the_next_five_ticks(as_user):
+    client = as_user("superuser")
+    assert client.get(f"{LIST}add/").status_code == 200
+    assert client.post(f"{LIST}add/", GIVEN).status_code == 302
+
+    row = Schedule.objects.get()
+    assert (row.rule, row.payload, row.is_active) == (
+        Cron("30 2 * * *", "Europe/Paris"),
+        {"a": 1},
+        True,
+    )
+    schedules.tick("default")
+    page = client.get(f"{LIST}{row.pk}/change/").text
+    assert page.count("a.m. CET") + page.count("a.m. CEST") == 5
+    assert "30 2 * * * (Europe/Paris)" in client.get(LIST).text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"cron": "0 0 30 2 *"}, "cron"),
+        ({"cron": "5-1 * * * *"}, "cron"),
+        ({"cron": ""}, "cron"),
+        ({"every": "00:05:00"}, "cron"),
+        ({"cron": "", "every": "0"}, "every"),
+        ({"cron": "", "every": "nan"}, "every"),
+        ({"cron": "", "every": "400 00:00:00"}, "every"),
+        ({"tz": "Mars/X"}, "tz"),
+        ({"tz": ""}, "tz"),
+        ({"payload": "{}"}, "payload"),
+        ({"payload": "[1]"}, "payload"),
+        ({"payload": '{"a": 1, "c": 2}'}, "payload"),
+        ({"payload": '{"a": {"$type": "nonsense", "value": ""}}'}, "payload"),
+        ({"kind": "nobody's"}, "kind"),
+        ({"missed": "some"}, "missed"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_what_would_not_fire_is_refused_with_the_reason(as_user, wrong, field):
+    answer = as_user("superuser").post(f"{LIST}add/", {**GIVEN, **wrong})
+    assert list(answer.context["adminform"].form.errors) == [field]
+    assert not Schedule.objects.exists()
+
+
+def test_the_reason_is_the_handler_s_own(as_user):
+    answer = as_user("superuser").post(f"{LIST}add/", {**GIVEN, "payload": "{}"})
+    assert "must fit add(a: &#x27;int&#x27;, b: &#x27;int&#x27; = 0), got: missing" in answer.text
+
+
+def test_a_change_of_the_rule_counts_from_now_and_one_of_the_payload_does_not(as_user):
+    client = as_user("superuser")
+    row = make(cron="30 2 * * *", tz="Europe/Paris", every=None, next_at=Now() - timedelta(days=3))
+    before = Schedule.objects.get()
+    client.post(f"{LIST}{row.pk}/change/", {**GIVEN, "payload": '{"a": 2}'})
+    assert Schedule.objects.get().next_at == before.next_at
+
+    client.post(f"{LIST}{row.pk}/change/", {**GIVEN, "cron": "31 2 * * *"})
+    after = Schedule.objects.get()
+    assert (after.next_at, after.since > before.since) == (None, True)
+    schedules.tick("default")
+    assert not Job.objects.exists()
+
+
+def test_of_one_from_code_only_the_switch_can_be_changed(as_user):
+    client = as_user("superuser")
+    row = make(from_code=True)
+    page = client.get(f"{LIST}{row.pk}/change/").text
+    assert 'name="enabled"' in page
+    assert 'name="every"' not in page
+    client.post(f"{LIST}{row.pk}/change/", {**GIVEN, "enabled": ""})
+    after = Schedule.objects.get()
+    assert (after.name, after.cron, after.enabled) == ("one", "", False)
+    assert client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    client.post(LIST, {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"})
+    assert Schedule.objects.exists()
+
+
+def chosen(client, act, *rows):
+    data = {"action": act, "_selected_action": [row.pk for row in rows]}
+    return client.post(LIST, data, follow=True)
+
+
+def test_acts_switch_and_run_and_are_recorded(as_user):
+    client = as_user("superuser")
+    on, off = make(next_at=Now()), make(name="off", enabled=False)
+    chosen(client, "disable", on, off)
+    assert set(Schedule.objects.values_list("enabled", "next_at")) == {(False, None)}
+    chosen(client, "enable", on)
+    assert Schedule.objects.get(pk=on.pk).enabled
+    chosen(client, "run_now", off)
+    job = Job.objects.get()
+    assert (job.kind, job.meta) == ("noop", {"schedule": "off"})
+    entries = LogEntry.objects.order_by("pk").values_list("object_repr", "change_message")
+    assert list(entries) == [("one", "disable"), ("one", "enable"), ("off", f"run_now #{job.pk}")]
+    assert f"Run now #{job.pk}" in client.get(f"{LIST}{off.pk}/history/").text
+    assert "off (Run now)" in client.get(f"/admin/django_pgjobs/job/{job.pk}/change/").text
+
+
+def test_running_what_cannot_run_says_why(as_user):
+    answer = chosen(as_user("superuser"), "run_now", make(kind="add"), make(name="x", kind="gone"))
+    assert [m.level_tag for m in answer.context["messages"]] == ["error", "error", "warning"]
+    assert not Job.objects.exists()
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("person", "acts"),
+    [("nobody", ()), ("timekeeper", ("enable", "disable")), ("starter", ("run_now",))],
+)
+def test_only_who_has_the_permission_may_act(as_user, person, acts):
+    client = as_user(person)
+    row = make(enabled=False)
+    for act in ("run_now", "enable", "disable"):
+        chosen(client, act, row)
+    told = LogEntry.objects.values_list("change_message", flat=True)
+    assert {message.partition(" ")[0] for message in told} == set(acts)
+    assert client.get(f"{LIST}{row.pk}/change/").status_code == (403 if person == "nobody" else 200)
+
+
+def test_the_page_masks_secrets_for_who_may_not_edit(as_user):
+    row = make(payload={"password": "canary"})
+    text = as_user("starter").get(f"{LIST}{row.pk}/change/").text
+    assert details.MASK in text
+    assert "canary" not in text
+
+
+def test_rows_that_sql_has_filled_oddly_are_shown_all_the_same(as_user):
+    client = as_user("superuser")
+    bad = make(name="bad", every=None, cron="nonsense", tz="Mars/X", kind="gone")
+    odd = make(name="odd", every=timedelta(seconds=1.5), removed_at=Now(), from_code=True)
+    assert client.get(LIST).text.count("without a handler") == 1
+    assert "must be the name of a time zone" in client.get(f"{LIST}{bad.pk}/change/").text
+    assert client.get(f"{LIST}{odd.pk}/change/").status_code == 200
+    job = Job.objects.create(kind="noop", meta={"schedule": "x", "tick": "2026-13-01"})
+    assert "x (2026-13-01)" in client.get(f"/admin/django_pgjobs/job/{job.pk}/change/").text
+    row = make(name="utc", cron="0 3 * * *", every=None)
+    tick = next(schedules.upcoming(row, Schedule.objects.annotate(now=Now()).get(pk=row.pk).now))
+    assert (tick.tzinfo, tick.hour) == (UTC, 3)
