@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         PgJobsWarning,
         UnknownKind,
     )
+    from django_pgjobs.limits import Limit, Rate
     from django_pgjobs.models import Job
     from django_pgjobs.registry import JobType, job
 
@@ -32,8 +33,10 @@ __all__ = [
     "InvalidPayload",
     "Job",
     "JobType",
+    "Limit",
     "PgJobsError",
     "PgJobsWarning",
+    "Rate",
     "UnknownKind",
     "aenqueue",
     "enqueue",
@@ -44,6 +47,8 @@ __all__ = [
 _HOMES = {
     "Job": "models",
     "JobType": "registry",
+    "Limit": "limits",
+    "Rate": "limits",
     "aenqueue": "api",
     "enqueue": "api",
     "get_job": "api",

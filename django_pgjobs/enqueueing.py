@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, router, transaction
 
 from django_pgjobs import conf, notify, statements
-from django_pgjobs.exceptions import ForeignTransaction
+from django_pgjobs.exceptions import ForeignTransaction, InvalidOption
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.models import Job
 
@@ -30,14 +30,16 @@ CHUNK = 5_000  # rows of one INSERT; 2,000 to 10,000 are alike, and memory stays
 _FIELDS = [field.attname for field in Job._meta.concrete_fields]  # noqa: SLF001 -- Django's own API
 
 
-def insert(kind: str, payload: str, options: Options) -> Job:
+def insert(kind: str, payload: str, options: Options, concurrency_key: str | None) -> Job:
     """Insert one job, whose payload is encoded already, and return it."""
     alias = _alias(options)
+    _refuse_limits(options.queue, concurrency_key)
     row = _columns(kind, options)
     plain = options.run_at is None and not options.seconds and options.subject is None
-    statement = statements.INSERT_PLAIN if plain else statements.INSERT
+    statement = statements.INSERT_PLAIN if plain and not concurrency_key else statements.INSERT
+    given = {**row, "payload": payload, "concurrency_key": concurrency_key}
     with connections[alias].cursor() as cursor:
-        cursor.execute(statement, {**row, "payload": payload})
+        cursor.execute(statement, given)
         job_id, created_at, *times = cursor.fetchone()
     [run_at] = times or [created_at]
     if run_at <= created_at:
@@ -58,6 +60,7 @@ def insert(kind: str, payload: str, options: Options) -> Job:
         last_error="",
         errors=[],
         created_at=created_at,
+        concurrency_key=concurrency_key,
         subject_type=row["subject_type"],
         subject_id=row["subject_id"],
         meta={},
@@ -65,22 +68,34 @@ def insert(kind: str, payload: str, options: Options) -> Job:
     return Job.from_db(alias, _FIELDS, list(values.values()))
 
 
-def insert_many(kind: str, payloads: Iterable[str], options: Options) -> list[int]:
-    """Insert one job for each encoded payload, all or none; return their ids in order."""
+def insert_many(kind: str, rows: Iterable[tuple[str, str | None]], options: Options) -> list[int]:
+    """Insert one job for each encoded payload with its key, all or none; return their ids in order."""
     alias = _alias(options)
     row = _columns(kind, options)
     ids: list[int] = []
     due = False
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        remaining = iter(payloads)
+        remaining = iter(rows)
         while chunk := list(itertools.islice(remaining, CHUNK)):
-            cursor.execute(statements.INSERT_MANY, {**row, "payloads": chunk})
-            rows = cursor.fetchall()
-            ids += sorted(job_id for job_id, _ in rows)
-            due = rows[0][1]
+            payloads, keys = map(list, zip(*chunk, strict=True))
+            _refuse_limits(options.queue, *keys)
+            given = {**row, "payloads": payloads, "concurrency_keys": keys}
+            cursor.execute(statements.INSERT_MANY, given)
+            inserted = cursor.fetchall()
+            ids += sorted(job_id for job_id, _ in inserted)
+            due = inserted[0][1]
     if due:  # outside the block above: without another one, the jobs are committed now
         notify.wake(alias, options.queue)
     return ids
+
+
+def _refuse_limits(queue: str, *keys: str | None) -> None:
+    """Refuse jobs with a key in a queue that is claimed by transaction: they would wait for ever."""
+    if any(keys) and queue in conf.get().transaction_queues:
+        raise InvalidOption(
+            f"queue must be one that is claimed by lease for a job with a concurrency key, got "
+            f"{queue!r}, which PGJOBS['QUEUES'] claims by transaction. Choose another queue."
+        )
 
 
 def _columns(kind: str, options: Options) -> dict[str, Any]:

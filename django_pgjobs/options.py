@@ -15,6 +15,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.limits import check_key
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -41,6 +42,7 @@ class Changes(TypedDict, total=False):
     max_attempts: int | None
     run_at: datetime.datetime | None
     delay: float | datetime.timedelta | None
+    concurrency_key: str | None
     subject: Model | None
     database: str | None
 
@@ -51,7 +53,7 @@ class Options:
 
     `max_attempts` None stands for `PGJOBS["MAX_ATTEMPTS"]`, `database` None for the alias that the
     routers give for writing jobs. `delay` is in seconds. `subject` is the saved model instance
-    that the job is about.
+    that the job is about. `concurrency_key` None stands for the one that the kind's limits give.
 
     Raises:
         InvalidOption: an option has the wrong type or is out of range.
@@ -63,6 +65,7 @@ class Options:
     max_attempts: int | None = None
     run_at: datetime.datetime | None = None
     delay: float | datetime.timedelta | None = None
+    concurrency_key: str | None = None
     subject: Model | None = None
     database: str | None = None
 
@@ -78,6 +81,8 @@ class Options:
             _check_delay(self.delay)
         if self.run_at is not None and self.delay is not None:
             raise InvalidOption("run_at and delay must not be given together. Choose one of them.")
+        if self.concurrency_key is not None:
+            check_key(self.concurrency_key)
         if self.subject is not None:
             _check_subject(self.subject)
         if self.database is not None:

@@ -20,6 +20,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgjobs import conf, payloads
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
+from django_pgjobs.limits import Limit, Limits, Rate
 from django_pgjobs.options import Changes, Options, check_kind, check_timeout
 from django_pgjobs.signatures import Signature
 
@@ -44,6 +45,7 @@ class JobType(Generic[P, R]):
         aliases: tuple[str, ...] = (),
         timeout: float | None = None,
         *,
+        limits: Limits = Limits(),  # noqa: B008 -- frozen
         atomic: bool = False,
     ) -> None:
         """Describe a kind; `@job` also registers it."""
@@ -54,6 +56,7 @@ class JobType(Generic[P, R]):
         self.aliases = aliases
         self.timeout = timeout  # seconds
         self.atomic = atomic
+        self.limits = limits
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(handler)
 
@@ -77,7 +80,8 @@ class JobType(Generic[P, R]):
         """
         from django_pgjobs import enqueueing  # noqa: PLC0415 -- no models before apps are loaded
 
-        return enqueueing.insert(self.kind, self._encode(args, kwargs), self.options)
+        payload, key = self._encode(args, kwargs)
+        return enqueueing.insert(self.kind, payload, self.options, key)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue()` for async code."""
@@ -95,8 +99,8 @@ class JobType(Generic[P, R]):
         """
         from django_pgjobs import enqueueing  # noqa: PLC0415 -- no models before apps are loaded
 
-        texts = (self._encode((), payload) for payload in payloads)
-        return enqueueing.insert_many(self.kind, texts, self.options)
+        rows = (self._encode((), payload) for payload in payloads)
+        return enqueueing.insert_many(self.kind, rows, self.options)
 
     def using(self, **changes: Unpack[Changes]) -> Self:
         """Return a copy that enqueues with other options.
@@ -110,13 +114,21 @@ class JobType(Generic[P, R]):
         other.options = replace(self.options, **changes)
         return other
 
-    def _encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    def _encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str | None]:
+        """Return the payload as JSON, and the job's concurrency key."""
         payload = self.signature.bind(self.kind, args, kwargs)
-        return payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
+        text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
+        key = self.options.concurrency_key
+        if key is None and self.limits:
+            key = self.limits.key_of(self.kind, payload, self.signature.defaults)
+        return text, key
 
 
 _kinds: dict[str, JobType[..., Any]] = {}
-_OPTIONS = ("kind", "queue", "priority", "max_attempts", "timeout", "atomic", "aliases")
+_OPTIONS = (
+    *("kind", "queue", "priority", "max_attempts", "timeout", "concurrency", "rate", "ordered"),
+    *("atomic", "aliases"),
+)
 
 
 @overload
@@ -129,15 +141,21 @@ def job(
     priority: int = 0,
     max_attempts: int | None = None,
     timeout: float | datetime.timedelta | None = None,
+    concurrency: Limit | None = None,
+    rate: Rate | None = None,
+    ordered: bool = False,
     atomic: bool = False,
     aliases: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
-def job(
+def job(  # noqa: PLR0913 -- every option of a kind
     handler: Callable[P, R] | None = None,
     /,
     *,
     kind: str | None = None,
     timeout: float | datetime.timedelta | None = None,
+    concurrency: Limit | None = None,
+    rate: Rate | None = None,
+    ordered: bool = False,
     atomic: bool = False,
     aliases: Iterable[str] = (),
     **options: Any,
@@ -151,6 +169,10 @@ def job(
         priority: from -100 to 100, higher first.
         max_attempts: how often a job may start; by default `PGJOBS["MAX_ATTEMPTS"]`.
         timeout: how long an attempt may run, in seconds, up to 30 days; by default for ever.
+        concurrency: how many of its jobs run at a time, for each key: `Limit(3, key="customer_id")`.
+        rate: how many start in a period, for each key: `Rate(10, per=60)`.
+        ordered: whether the jobs of a key run one after the other, each once the one before it is
+            final, through all its attempts.
         atomic: whether the handler runs in a transaction on the jobs database that also settles
             the job. Not for async handlers.
         aliases: earlier names of this kind, whose waiting jobs it goes on handling.
@@ -164,12 +186,17 @@ def job(
     _refuse_unknown("@job", options, _OPTIONS)
     declared = Options(**options)
     seconds = check_timeout(timeout)
+    limits = Limits(concurrency, rate, ordered)
 
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
         _check_handler(handler)
         _check_atomic(atomic, handler)
         name = check_kind(_named(handler) if kind is None else kind)
-        job_type = JobType(handler, name, declared, _check_aliases(aliases), seconds, atomic=atomic)
+        job_type = JobType(
+            handler, name, declared, _check_aliases(aliases), seconds, limits=limits, atomic=atomic
+        )
+        if isinstance(limits.key, str):
+            job_type.signature.check_name("key", limits.key)
         register(job_type)
         return job_type
 

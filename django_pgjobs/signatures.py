@@ -35,6 +35,7 @@ class Signature:
         self._open = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
         named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
         self._names = {p.name for p in named}
+        self.defaults = {p.name: p.default for p in named if p.default is not Parameter.empty}
         self._required = {p.name for p in named if p.default is Parameter.empty}
 
     def bind(self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,6 +68,14 @@ class Signature:
         if not self._open and (unknown := payload.keys() - self._names):
             raise InvalidPayload(self._refusal(kind, f"unknown {_listed(unknown)}"))
         return payload
+
+    def check_name(self, what: str, name: str) -> None:
+        """Raise `InvalidOption` unless `name` can be an argument."""
+        if name not in self._names and not self._open:
+            raise InvalidOption(
+                f"{what} must name an argument of the handler, got {name!r:.80}. It takes "
+                f"{_listed(self._names) or 'none'}."
+            )
 
     def _refusal(self, kind: str, fault: str) -> str:
         shown = self._full.replace(return_annotation=inspect.Signature.empty)

@@ -14,7 +14,13 @@ from typing import Any
 
 from django.apps import AppConfig
 
-from tests import atomic_faults, connection_faults, statement_faults, supervisor_faults
+from tests import (
+    atomic_faults,
+    connection_faults,
+    limit_faults,
+    statement_faults,
+    supervisor_faults,
+)
 
 VARIABLE = "PGJOBS_TEST_FAULT"
 
@@ -197,6 +203,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | connection_faults.FAULTS
     | supervisor_faults.FAULTS
     | atomic_faults.FAULTS
+    | limit_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

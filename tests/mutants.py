@@ -31,6 +31,7 @@ FAILED = 1  # pytest's status where tests ran and some failed
 _ASYNC, _FENCING = "acceptance/test_async_handlers.py::", "concurrency/test_fencing.py::"
 _CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py::"
 _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
+_LIMITS = "concurrency/test_limits.py::"
 _ATOMIC = "db/test_atomic.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
@@ -78,6 +79,13 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "wake-ups-in-the-transaction": ("db/test_notify.py",),
     "enqueued-outside": ("acceptance/test_transaction_truth.py",),
     "verbs-wait": (_INTERLEAVINGS,),
+    # limits
+    "gates-stand-open": (
+        f"{_LIMITS}test_what_one_session_is_claiming_another_counts_though_it_cannot_see_it",
+    ),
+    "gates-lock-as-they-count": (
+        f"{_LIMITS}test_what_one_session_is_claiming_another_counts_though_it_cannot_see_it",
+    ),
     # handlers
     "stuck-is-retried-at-once": (
         f"{_TIMEOUTS}test_the_others_of_a_process_finish_before_it_is_replaced",

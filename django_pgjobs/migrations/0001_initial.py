@@ -80,6 +80,34 @@ class Migration(migrations.Migration):
             options={"verbose_name": "figure", "verbose_name_plural": "figures"},
         ),
         migrations.CreateModel(
+            name="Gate",
+            fields=[
+                (
+                    "name",
+                    models.CharField(
+                        max_length=210, primary_key=True, serialize=False, verbose_name="name"
+                    ),
+                ),
+                (
+                    "visit",
+                    models.BigIntegerField(
+                        db_default=0,
+                        help_text="The mark of the claim that locked it last.",
+                        verbose_name="last visit",
+                    ),
+                ),
+                (
+                    "next_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(),
+                        help_text="When the next start is due by its rate. Without one, the time of the last.",
+                        verbose_name="next start",
+                    ),
+                ),
+            ],
+            options={"verbose_name": "gate", "verbose_name_plural": "gates"},
+        ),
+        migrations.CreateModel(
             name="Job",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
@@ -222,13 +250,42 @@ class Migration(migrations.Migration):
                         models.OrderBy(models.F("priority"), descending=True),
                         models.F("run_at"),
                         models.F("id"),
-                        condition=models.Q(("status", "pending")),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", True), ("status", "pending")
+                        ),
                         name="pgjobs_job_claim",
                     ),
                     models.Index(
+                        models.F("queue"),
+                        models.F("concurrency_key"),
+                        models.OrderBy(models.F("priority"), descending=True),
+                        models.F("run_at"),
+                        models.F("id"),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", False), ("status", "pending")
+                        ),
+                        name="pgjobs_job_keyed",
+                    ),
+                    models.Index(
+                        models.F("concurrency_key"),
+                        models.F("id"),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", False), ("status", "pending")
+                        ),
+                        name="pgjobs_job_order",
+                    ),
+                    models.Index(
+                        models.F("queue"),
                         models.F("locked_by"),
                         condition=models.Q(("status", "running")),
                         name="pgjobs_job_running",
+                    ),
+                    models.Index(
+                        models.F("concurrency_key"),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", False), ("status", "running")
+                        ),
+                        name="pgjobs_job_running_keyed",
                     ),
                     models.Index(
                         models.F("status"),
@@ -320,6 +377,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             models.Q(("kind", ""), _negated=True),
                             models.Q(("queue", ""), _negated=True),
+                            models.Q(("concurrency_key", ""), _negated=True),
                         ),
                         name="pgjobs_job_names",
                     ),

@@ -19,6 +19,8 @@ NAMES = {
     "get_job",
     "Job",
     "JobType",
+    "Limit",
+    "Rate",
     "PgJobsError",
     "UnknownKind",
     "InvalidPayload",

@@ -99,7 +99,7 @@ def test_arguments_may_have_any_name():
 
     payload = {"self": 1, "kind": 2, "args": 3}
     assert named(**payload) == (1, 2, 3, None)
-    assert named._encode((), payload) == '{"self":1,"kind":2,"args":3}'
+    assert named._encode((), payload) == ('{"self":1,"kind":2,"args":3}', None)
 
 
 class Callable:
