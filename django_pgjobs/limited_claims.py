@@ -71,9 +71,10 @@ class LimitedClaimer:
         return max(0.0, self._next - time.monotonic())
 
     def goes_first(self) -> bool:
-        """Say whether to look before the claim of other jobs: they take turns, lest one starve."""
-        self._first = not self._first
-        return self._first
+        """Say whether to look before the claim of other jobs: if both want to, they take turns."""
+        if not self.seconds:
+            self._first = not self._first
+        return self._first and not self.seconds
 
     def note_survey(self, *, waiting: bool, at_once: bool) -> None:
         """Take note of what a full claim has seen: whether jobs with a key wait."""
@@ -149,6 +150,16 @@ class LimitedClaimer:
             return [Claim(*row) for row in session.execute_all(statements, params, _PATIENCE)]
         except LockNotAvailable:
             return []
+
+
+def declared(served: Served) -> list[str]:
+    """Name the kinds and queues among those served that have limits."""
+    kinds = registry.kinds().values()
+    limited = {
+        f"the kind {k.kind!r}" for k in kinds if k.limits and served.includes(k.options.queue)
+    }
+    queues = {f"the queue {name!r}" for name in conf.get().limited_queues if served.includes(name)}
+    return sorted(limited | queues)
 
 
 def _mixed(lanes: list[_Lane]) -> list[_Lane]:

@@ -84,14 +84,19 @@ served(name) as (
 )"""
 
 
-def _all_queues(waiting: str) -> str:
-    return f"""
-queues(name) as (
+def queue_names(table: str, waiting: str) -> str:
+    """Return the part that jumps from one queue with such jobs to the next, and ends with a null."""
+    return f"""{table}(name) as (
     (select queue from {JOB} where {waiting} order by queue limit 1)
   union all
-    select (select queue from {JOB} where {waiting} and queue > queues.name order by queue limit 1)
-    from queues where queues.name is not null
-),
+    select (select queue from {JOB} where {waiting} and queue > {table}.name order by queue limit 1)
+    from {table} where {table}.name is not null
+)"""
+
+
+def _all_queues(waiting: str) -> str:
+    return f"""
+{queue_names("queues", waiting)},
 served(name) as (select name from queues where name is not null and {NOT_PAUSED})"""
 
 

@@ -165,7 +165,7 @@ class Worker:
         self._lease.board.answer()
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
-        if self._limited.goes_first():
+        if self._room > 0 and self._limited.goes_first():
             self._claim_limited()
         self._settle_and_claim()
         self._claim_limited()
