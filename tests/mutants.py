@@ -86,6 +86,16 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "gates-lock-as-they-count": (
         f"{_LIMITS}test_what_one_session_is_claiming_another_counts_though_it_cannot_see_it",
     ),
+    "each-counts-its-own": (
+        "db/test_limits.py::test_slots_of_a_dead_worker_come_back_with_the_reaper",
+    ),
+    "starts-cost-nothing": ("db/test_rates.py::test_starts_are_spread_evenly_over_the_period",),
+    "rates-save-up": (
+        "db/test_rates.py::test_after_a_quiet_time_a_burst_may_start_at_once_and_never_more",
+    ),
+    "later-ones-overtake": (
+        "db/test_ordered.py::test_one_that_waits_for_its_next_attempt_holds_the_later_ones_back",
+    ),
     # handlers
     "stuck-is-retried-at-once": (
         f"{_TIMEOUTS}test_the_others_of_a_process_finish_before_it_is_replaced",
