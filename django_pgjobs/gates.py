@@ -28,7 +28,13 @@ GATE = "django_pgjobs_gate"
 SCAN = 500  # lanes that one look passes at most
 
 _NO_LIMIT = 1_000_000_000
+
+# A key whose kind declares nothing here is one job at a time. Where kinds share a key, the smallest limit
+# counts of those that are at work.
 _SLOTS = f"coalesce(rule.slots, case when rule.kind is null then 1 else {_NO_LIMIT} end)"
+_RUNNING = f"""select count(*) as running, min({_SLOTS}) as least
+    from {JOB} job left join rule using (kind)
+    where job.status = 'running' and job.concurrency_key = lane.key"""
 _UNLIMITED = f"coalesce(slots, {_NO_LIMIT})"
 
 # What this worker's code and settings say. Arrays of records as text: one value to bind for all.
@@ -94,7 +100,7 @@ union all
     select lane.n, lane.queue, lane.key, lane.priority, coalesce(rule.ordered, false) as ordered,
         case when lane.run_at > {NOW} then false
             when rule.ordered and not ({_IS_FIRST}) then false
-            else {_SLOTS} > ({_RUNNING_OF_KEY}) end as free,
+            else (select running < least({_SLOTS}, least) from ({_RUNNING}) key) end as free,
         case when rule.every > 0 then greatest(0, {_KEY_DEBT} - rule.every * rule.burst) else 0 end as wait
     from visited lane
     left join lateral (select * from rule where rule.kind = lane.kind limit 1) rule on true
@@ -103,8 +109,6 @@ union all
 """
 
 
-_RUNNING_OF_KEY = f"""select count(*) from {JOB} job
-    where job.status = 'running' and job.concurrency_key = lane.key"""
 _FIRST = f"""select id, kind, queue, priority, run_at from {JOB}
     where {KEYED} and concurrency_key = lane.key order by id limit 1"""
 _IS_FIRST = f"""select first.queue = lane.queue and first.priority = lane.priority
@@ -158,9 +162,9 @@ def _tokens(debt: str) -> str:
 
 
 # Run by limited_claims. The jobs of a key come by priority, time and id; one goes if there is room for it
-# and for all before it, so that no job is passed by those behind it for good. Where kinds share a key, the
-# smallest limit counts of those that are at work. Then the same for its queue, the first of every key before the second of any. What is claimed is locked at last, and checked
-# again: somebody may be cancelling it. Raw: all of it must see one moment.
+# and for all before it, so that no job is passed by those behind it for good. Then the same for its queue,
+# the first of every key before the second of any. What is claimed is locked at last, and checked again:
+# somebody may be cancelling it. Raw: all of it must see one moment.
 # Indexes: as find().
 CLAIM = f"""
 with {_RULES},
@@ -191,10 +195,7 @@ near(position, queue, key, ordered, id, kind, priority, run_at) as materialized 
 key as materialized (
     select lane.key, running.*, {_KEY_DEBT} as debt
     from (select distinct key from lane where key is not null) lane
-    cross join lateral (
-        select count(*) as running, min({_SLOTS}) as least
-        from {JOB} job left join rule using (kind)
-        where job.status = 'running' and job.concurrency_key = lane.key) running
+    cross join lateral ({_RUNNING}) running
 ),
 asked as (
     select near.*, row_number() over place as rank,

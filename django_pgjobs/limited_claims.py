@@ -99,8 +99,10 @@ class LimitedClaimer:
         cost = time.monotonic() - began
         self._soonest = began + 10 * cost  # for looks on suspicion: others wait while this one runs
         self._clean = self._clean and not claimed
-        if claimed or self._place != _START:
-            self._look_by(began if claimed else began + 4 * cost)
+        if claimed:
+            self._look_by(began)
+        elif lanes or self._place != _START:  # others were at these gates, or there are more keys
+            self._look_by(began + 4 * cost)
         elif self._token < math.inf:
             self._look_by(max(self._token, began + cost))
         self.exhausted = self._next == math.inf

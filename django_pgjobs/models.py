@@ -307,19 +307,12 @@ class Queue(models.Model):
 class Gate(models.Model):
     """What a claim locks before it counts the running jobs of a key, or of a limited queue."""
 
-    name = models.CharField(_("name"), max_length=210, primary_key=True)
-    visit = models.BigIntegerField(
-        _("last visit"), db_default=0, help_text=_("The mark of the claim that locked it last.")
-    )
+    # No page shows it, so nothing here is translated.
+    name = models.CharField(max_length=210, primary_key=True)
+    visit = models.BigIntegerField(db_default=0)  # the mark of the claim that locked it last
     next_at = models.DateTimeField(
-        _("next start"),
-        db_default=Now(),
-        help_text=_("When the next start is due by its rate. Without one, the time of the last."),
-    )
-
-    class Meta:
-        verbose_name = pgettext_lazy("job", "gate")
-        verbose_name_plural = pgettext_lazy("job", "gates")
+        db_default=Now()
+    )  # the start that its rate allows next, or the last
 
     def __str__(self) -> str:
         return self.name

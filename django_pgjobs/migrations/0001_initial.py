@@ -82,30 +82,13 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Gate",
             fields=[
-                (
-                    "name",
-                    models.CharField(
-                        max_length=210, primary_key=True, serialize=False, verbose_name="name"
-                    ),
-                ),
-                (
-                    "visit",
-                    models.BigIntegerField(
-                        db_default=0,
-                        help_text="The mark of the claim that locked it last.",
-                        verbose_name="last visit",
-                    ),
-                ),
+                ("name", models.CharField(max_length=210, primary_key=True, serialize=False)),
+                ("visit", models.BigIntegerField(db_default=0)),
                 (
                     "next_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(),
-                        help_text="When the next start is due by its rate. Without one, the time of the last.",
-                        verbose_name="next start",
-                    ),
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
                 ),
             ],
-            options={"verbose_name": "gate", "verbose_name_plural": "gates"},
         ),
         migrations.CreateModel(
             name="Job",
