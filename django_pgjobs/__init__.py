@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Snooze,
         UnknownKind,
     )
+    from django_pgjobs.limits import Limit, Rate
     from django_pgjobs.models import Job
     from django_pgjobs.registry import JobType, job
     from django_pgjobs.retries import Exponential, Fixed, Linear
@@ -43,9 +44,11 @@ __all__ = [
     "InvalidPayload",
     "Job",
     "JobType",
+    "Limit",
     "Linear",
     "PgJobsError",
     "PgJobsWarning",
+    "Rate",
     "Retry",
     "Snooze",
     "Unique",
@@ -65,6 +68,8 @@ _HOMES = {
     "JobType": "registry",
     "Linear": "retries",
     "Unique": "uniqueness",
+    "Limit": "limits",
+    "Rate": "limits",
     "aenqueue": "api",
     "cron": "rules",
     "enqueue": "api",

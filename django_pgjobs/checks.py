@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
-    """Report the faults of the `PGJOBS` setting: pgjobs.E001 to pgjobs.E004, E006."""
+    """Report the faults of the `PGJOBS` setting: pgjobs.E001 to pgjobs.E004, E006, E007."""
     return [
         Error(problem.message, hint=problem.hint, id=problem.id)
         for problem in conf.problems(getattr(settings, "PGJOBS", {}))

@@ -7,7 +7,7 @@ Invariant: a claim is one statement, so a job is either pending for all or runni
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -31,6 +31,16 @@ class Served(NamedTuple):
 
     queues: Sequence[str] | None = None
     exclude: Sequence[str] = ()
+
+    def includes(self, queue: str) -> bool:
+        """Say whether this queue is one of them."""
+        return queue not in self.exclude if self.queues is None else queue in self.queues
+
+    def without(self, queues: Collection[str]) -> Served:
+        """Return the others."""
+        if self.queues is None:
+            return Served(None, [*self.exclude, *queues])
+        return Served([queue for queue in self.queues if queue not in queues])
 
 
 class Claim(NamedTuple):
@@ -86,6 +96,9 @@ class Claimer:
         self.exhausted = (
             False  # whether the last claim found all that was due, and it was less than asked for
         )
+        self.keyed: bool | None = (
+            None  # whether jobs with a key wait, as the last claim saw; None: it did not look
+        )
 
     @property
     def seconds_to_full(self) -> float:
@@ -120,6 +133,7 @@ class Claimer:
             params |= self._lanes()
         rows = execute(self._full if full else self._hot, params)
         settled = set(rows[0][0] or ())
+        self.keyed = bool(rows[0][1]) if full else None
         claimed = self._note(rows[1:], full=full)
         if full:
             # The more a full claim costs, as under an old snapshot, the rarer it is; and while there
@@ -222,6 +236,7 @@ def _oldest(alias: str) -> str:
         Job.objects.using(alias)
         .filter(
             status=RawSQL("'pending'", ()),
+            concurrency_key__isnull=True,
             queue=RawSQL("lane.queue", ()),
             priority=RawSQL("lane.priority", ()),
             run_at__lte=Now(),

@@ -18,6 +18,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from django_pgjobs import limits
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,6 +48,12 @@ class Settings:
         return frozenset(name for name, options in said if options.get("claim") == "transaction")
 
     @property
+    def limited_queues(self) -> frozenset[str]:
+        """The queues that have a limit or a rate of their own."""
+        said = self.queues.items()
+        return frozenset(name for name, options in said if {"concurrency", "rate"} & options.keys())
+
+    @property
     def unanswered(self) -> float:
         """How long a lease is sure without an answer: nobody can take it for lost before."""
         return self.lease - self.heartbeat
@@ -65,7 +73,17 @@ class Problem(NamedTuple):
 
 
 KEYS = {field.name.upper(): field.name for field in fields(Settings)}
-_QUEUE_OPTIONS = {"claim": ("lease", "transaction")}
+_QUEUE_OPTIONS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "claim": (lambda value: value in ("lease", "transaction"), "'lease' or 'transaction'"),
+    "concurrency": (
+        lambda value: type(value) is int and 1 <= value <= limits.MOST,
+        f"a whole number from 1 to {limits.MOST}",
+    ),
+    "rate": (
+        lambda value: isinstance(value, limits.Rate) and value.key is None,
+        "a Rate without a key",
+    ),
+}
 _COUNTS = {"MAX_ATTEMPTS": 32_767, "MAX_PAYLOAD_BYTES": 2**28}
 _SHORTEST = 0.01  # seconds; half a HEARTBEAT bounds waits for locks, and 0 ms would mean no bound
 _LONGEST = 100 * 365 * 86_400.0
@@ -165,13 +183,19 @@ def _queue_problems(queues: object) -> Iterator[Problem]:
         for option, value in options.items():
             if option not in _QUEUE_OPTIONS:
                 yield _unknown(option, where, _QUEUE_OPTIONS)
-            elif value not in _QUEUE_OPTIONS[option]:
+            elif not _QUEUE_OPTIONS[option][0](value):
                 yield Problem(
                     "pgjobs.E003",
-                    f"{where}[{option!r}] must be "
-                    f"{' or '.join(map(repr, _QUEUE_OPTIONS[option]))}, got {value!r}.",
+                    f"{where}[{option!r}] must be {_QUEUE_OPTIONS[option][1]}, got {value!r}.",
                     "See the reference of settings; remove the key to use the default.",
                 )
+        if options.get("claim") == "transaction" and {"concurrency", "rate"} & options.keys():
+            yield Problem(
+                "pgjobs.E007",
+                f"{where} must not claim by transaction and have a limit, got {options!r}.",
+                "A job that is claimed by transaction reads pending while it runs, so nobody can count "
+                "it. Claim the queue by lease, or remove its limit.",
+            )
 
 
 def _expected(key: str, value: Any) -> str:

@@ -21,9 +21,7 @@ from django_pgjobs.models import Job
 from django_pgjobs.uniqueness import Unique
 
 if TYPE_CHECKING:
-    from django_pgjobs.options import Options
-
-Keyed = tuple[str | None, str]  # a key, or None where the rule makes none, and an encoded payload
+    from django_pgjobs.options import Entry, Options
 
 _TRIES = 100
 
@@ -68,19 +66,20 @@ class _Placed(NamedTuple):
     due: bool
 
 
-def insert(kind: str, payload: str, options: Options, key: str) -> Job:
-    """Insert one job, whose payload is encoded already, unless its key is held; return the key's job.
+def insert(kind: str, entry: Entry, options: Options) -> Job:
+    """Insert one job unless its unique key is held; return the key's job.
 
     Raises:
         DuplicateJob: the key is held, and the rule says so.
 
     """
     call = _Call.of(kind, options)
+    row = call.row | entry._asdict()
     for _ in range(_TRIES):
-        [placed] = _place(call, [(key, payload)])
+        [placed] = _place(call, [entry])
         if placed.new:
-            stored = {"created_at": placed.created_at, "run_at": placed.run_at, "unique_key": key}
-            return enqueueing.as_stored(call.alias, call.row, payload, id=placed.id, **stored)
+            stored = {"created_at": placed.created_at, "run_at": placed.run_at}
+            return enqueueing.as_stored(call.alias, row, id=placed.id, **stored)
         found = Job._base_manager.using(call.alias).filter(pk=placed.id).first()  # noqa: SLF001 -- all rows
         if found is not None:  # it may have been deleted meanwhile
             found.existed = True
@@ -88,8 +87,8 @@ def insert(kind: str, payload: str, options: Options, key: str) -> Job:
     raise _hidden(kind)
 
 
-def insert_many(kind: str, keyed: Iterable[Keyed], options: Options) -> list[int]:
-    """Insert a job for each key and payload, all or none; return the ids in order.
+def insert_many(kind: str, entries: Iterable[Entry], options: Options) -> list[int]:
+    """Insert a job for each entry, all or none; return the ids in order.
 
     Where a key is held, or comes again, the id is that of the job that has it.
 
@@ -100,28 +99,28 @@ def insert_many(kind: str, keyed: Iterable[Keyed], options: Options) -> list[int
     call = _Call.of(kind, options)
     ids: list[int] = []
     with transaction.atomic(using=call.alias):
-        remaining = iter(keyed)
+        remaining = iter(entries)
         while chunk := list(itertools.islice(remaining, enqueueing.CHUNK)):
             ids += _place_chunk(call, chunk)
     return ids
 
 
-def _place_chunk(call: _Call, chunk: Sequence[Keyed]) -> list[int]:
-    """Place each key once: with its first payload, or with its last where that replaces."""
-    chosen: dict[str | int, Keyed] = {}
-    names = [position if key is None else key for position, (key, _) in enumerate(chunk)]
-    for name, job in zip(names, chunk, strict=True):
+def _place_chunk(call: _Call, chunk: Sequence[Entry]) -> list[int]:
+    """Place each key once: with its first entry, or with its last where that replaces."""
+    chosen: dict[str | int, Entry] = {}
+    names = [n if entry.unique_key is None else entry.unique_key for n, entry in enumerate(chunk)]
+    for name, entry in zip(names, chunk, strict=True):
         if name in chosen and call.rule.conflict == "raise":
             raise DuplicateJob.of(call.row["kind"], None)
         if name not in chosen or call.rule.conflict == "replace":
-            chosen[name] = job
+            chosen[name] = entry
     placed = dict(zip(chosen, _place(call, list(chosen.values())), strict=True))
     return [placed[name].id for name in names]
 
 
-def _place(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+def _place(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
     """Insert those whose keys nobody holds, and find the holders of the others; return all in order."""
-    placed = _ask_until_told(call, keyed)
+    placed = _ask_until_told(call, entries)
     conflict = call.rule.conflict
     for one in placed:
         if conflict == "raise" and not one.new:
@@ -131,7 +130,7 @@ def _place(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
     return placed
 
 
-def _ask_until_told(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
+def _ask_until_told(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
     """Ask the database until it has an answer for each.
 
     Holders come and go: for a key that got another one in the middle of the statement it has none. Of
@@ -139,26 +138,26 @@ def _ask_until_told(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
     of the keys while it takes another could wait for somebody who waits for it.
     """
     if call.rule.period is not None:
-        _free_expired(call, keyed)
+        _free_expired(call, entries)
     for _ in range(_TRIES):
-        whole = transaction.atomic(using=call.alias) if len(keyed) > 1 else nullcontext()
+        whole = transaction.atomic(using=call.alias) if len(entries) > 1 else nullcontext()
         with suppress(_AskAgain), whole:
-            return _ask(call, keyed)
+            return _ask(call, entries)
     raise _hidden(call.row["kind"])
 
 
-def _free_expired(call: _Call, keyed: Sequence[Keyed]) -> None:
-    keys = [key for key, _ in keyed]
+def _free_expired(call: _Call, entries: Sequence[Entry]) -> None:
+    given = enqueueing.arrays(entries) | {"period": call.rule.seconds}
     with connections[call.alias].cursor() as cursor:
-        cursor.execute(statements.FREE_EXPIRED, {"keys": keys, "period": call.rule.seconds})
+        cursor.execute(statements.FREE_EXPIRED, given)
 
 
-def _ask(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
-    keys, payloads = map(list, zip(*keyed, strict=True))
+def _ask(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
+    enqueueing.refuse_limits(call.row["queue"], *entries)
     with connections[call.alias].cursor() as cursor:
-        cursor.execute(call.statement, {**call.row, "keys": keys, "payloads": payloads})
+        cursor.execute(call.statement, call.row | enqueueing.arrays(entries))
         rows = sorted(cursor.fetchall())
-    if len(rows) < len(keyed):
+    if len(rows) < len(entries):
         raise _AskAgain
     return [_Placed(*row[1:]) for row in rows]
 

@@ -11,47 +11,52 @@ import itertools
 import json
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections, router, transaction
 
 from django_pgjobs import conf, notify, statements, subjects
-from django_pgjobs.exceptions import ForeignTransaction
+from django_pgjobs.exceptions import ForeignTransaction, InvalidOption
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.models import Job
 
 if TYPE_CHECKING:
-    from django_pgjobs.options import Options
+    from django_pgjobs.options import Entry, Options
 
 CHUNK = 5_000  # rows of one INSERT; 2,000 to 10,000 are alike, and memory stays small
 
 _FIELDS = [field.attname for field in Job._meta.concrete_fields]  # noqa: SLF001 -- Django's own API
 
 
-def insert(kind: str, payload: str, options: Options) -> Job:
-    """Insert one job, whose payload is encoded already, and return it."""
+# What a row says beside what INSERT_PLAIN writes.
+_NOT_PLAIN = ("run_at", "delay", "subject_type", "meta", "concurrency_key")
+
+
+def insert(kind: str, entry: Entry, options: Options) -> Job:
+    """Insert one job and return it."""
     alias = alias_of(options)
-    row = columns(kind, options)
-    plain = not any(row[name] for name in ("run_at", "delay", "subject_type", "meta"))
+    refuse_limits(options.queue, entry)
+    row = columns(kind, options) | entry._asdict()
+    plain = not any(row[name] for name in _NOT_PLAIN)
     statement = statements.INSERT_PLAIN if plain else statements.INSERT
     with connections[alias].cursor() as cursor:
-        cursor.execute(statement, {**row, "payload": payload})
+        cursor.execute(statement, row)
         job_id, created_at, *times = cursor.fetchone()
     [run_at] = times or [created_at]
     if run_at <= created_at:
         notify.wake(alias, options.queue)
-    return as_stored(alias, row, payload, id=job_id, created_at=created_at, run_at=run_at)
+    return as_stored(alias, row, id=job_id, created_at=created_at, run_at=run_at)
 
 
-def as_stored(alias: str, row: dict[str, Any], payload: str, **stored: Any) -> Job:
+def as_stored(alias: str, row: dict[str, Any], **stored: Any) -> Job:
     """Return the job of a new row: what was given, what the row was `stored` with, and defaults."""
     values = dict.fromkeys(_FIELDS)
     values.update(
         kind=row["kind"],
         queue=row["queue"],
-        payload=json.loads(payload),
+        payload=json.loads(row["payload"]),
         status=Status.PENDING.value,
         priority=row["priority"],
         attempts=0,
@@ -60,6 +65,8 @@ def as_stored(alias: str, row: dict[str, Any], payload: str, **stored: Any) -> J
         claims=0,
         last_error="",
         errors=[],
+        unique_key=row["unique_key"],
+        concurrency_key=row["concurrency_key"],
         subject_type=row["subject_type"],
         subject_id=row["subject_id"],
         meta=json.loads(row["meta"] or "{}"),
@@ -68,26 +75,51 @@ def as_stored(alias: str, row: dict[str, Any], payload: str, **stored: Any) -> J
     return Job.from_db(alias, _FIELDS, list(values.values()))
 
 
-def insert_many(kind: str, payloads: Iterable[str], options: Options) -> list[int]:
-    """Insert one job for each encoded payload, all or none; return their ids in order."""
+def insert_many(kind: str, entries: Iterable[Entry], options: Options) -> list[int]:
+    """Insert one job for each entry, all or none; return their ids in order."""
     alias = alias_of(options)
     row = columns(kind, options)
     ids: list[int] = []
     due = False
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        remaining = iter(payloads)
+        remaining = iter(entries)
         while chunk := list(itertools.islice(remaining, CHUNK)):
-            cursor.execute(statements.INSERT_MANY, {**row, "payloads": chunk})
-            rows = cursor.fetchall()
-            ids += sorted(job_id for job_id, _ in rows)
-            due = rows[0][1]
+            refuse_limits(options.queue, *chunk)
+            cursor.execute(statements.INSERT_MANY, row | arrays(chunk))
+            inserted = cursor.fetchall()
+            ids += sorted(job_id for job_id, _ in inserted)
+            due = inserted[0][1]
     if due:  # outside the block above: without another one, the jobs are committed now
         notify.wake(alias, options.queue)
     return ids
 
 
+def arrays(entries: Sequence[Entry]) -> dict[str, list[str | None]]:
+    """Return what the statements take that insert many: an array for each column."""
+    payloads, concurrency_keys, unique_keys = map(list, zip(*entries, strict=True))
+    return {
+        "payloads": payloads,
+        "concurrency_keys": concurrency_keys,
+        "unique_keys": unique_keys,
+    }
+
+
+def refuse_limits(queue: str, *entries: Entry) -> None:
+    """Refuse jobs with a key in a queue that is claimed by transaction: they would wait for ever.
+
+    Raises:
+        InvalidOption: there is one.
+
+    """
+    if queue in conf.get().transaction_queues and any(entry.concurrency_key for entry in entries):
+        raise InvalidOption(
+            f"queue must be one that is claimed by lease for a job with a concurrency key, got "
+            f"{queue!r}, which PGJOBS['QUEUES'] claims by transaction. Choose another queue."
+        )
+
+
 def columns(kind: str, options: Options) -> dict[str, Any]:
-    """Return what every statement that inserts takes, beside the payloads."""
+    """Return what every statement that inserts takes, beside the entries."""
     about = None if options.subject is None else subjects.identify(options.subject)
     return {
         "kind": kind,

@@ -6,39 +6,49 @@ Invariant: it changes nothing, and each count ends at a number that it is given.
 from __future__ import annotations
 
 from django_pgjobs.lifecycle import NOW
-from django_pgjobs.statements import HEAD, JOB, QUEUE
+from django_pgjobs.statements import FREE, HEAD, JOB, KEYED, QUEUE, queue_names
 
 # Run by admin.queues. Raw: lanes are found by jumping from one to the next, and each count ends at
-# `most`. Indexes: pgjobs_job_claim for what waits, pgjobs_job_running and pgjobs_job_finished.
+# `most`; of jobs with a key, the first ones of each queue are counted. Indexes: pgjobs_job_claim and
+# pgjobs_job_keyed for what waits, pgjobs_job_running and pgjobs_job_finished.
 QUEUES = f"""
-with recursive queues(name) as (
-    (select queue from {JOB} where status = 'pending' order by queue limit 1)
-  union all
-    select (select queue from {JOB} where status = 'pending' and queue > queues.name
-            order by queue limit 1)
-    from queues where queues.name is not null
-),
+with recursive {queue_names("queues", FREE)},
+{queue_names("keyed_queues", KEYED)},
 lane(queue, priority, run_at) as (
     select first.* from queues cross join lateral (
         select queue, priority, run_at from {JOB}
-        where status = 'pending' and queue = queues.name {HEAD}) first
+        where {FREE} and queue = queues.name {HEAD}) first
   union all
     select next.* from lane cross join lateral (
         select queue, priority, run_at from {JOB}
-        where status = 'pending' and queue = lane.queue and priority < lane.priority {HEAD}) next
+        where {FREE} and queue = lane.queue and priority < lane.priority {HEAD}) next
 ),
-waiting as (
+free as (
     select lane.queue as name, least(sum(due.jobs), %(most)s) as due,
         least(sum(later.jobs), %(most)s) as later,
         min(lane.run_at) filter (where lane.run_at <= {NOW}) as oldest
     from lane
     cross join lateral (select count(*) as jobs from (
-        select from {JOB} where status = 'pending' and queue = lane.queue
+        select from {JOB} where {FREE} and queue = lane.queue
             and priority = lane.priority and run_at <= {NOW} limit %(most)s) job) due
     cross join lateral (select count(*) as jobs from (
-        select from {JOB} where status = 'pending' and queue = lane.queue
+        select from {JOB} where {FREE} and queue = lane.queue
             and priority = lane.priority and run_at > {NOW} limit %(most)s) job) later
     group by lane.queue
+),
+keyed as (
+    select name, count(*) filter (where run_at <= {NOW}) as due,
+        count(*) filter (where run_at > {NOW}) as later,
+        min(run_at) filter (where run_at <= {NOW}) as oldest
+    from keyed_queues cross join lateral (
+        select run_at from {JOB} where {KEYED} and queue = name
+        order by concurrency_key limit %(most)s) job
+    group by name
+),
+waiting as (
+    select name, least(sum(due), %(most)s) as due, least(sum(later), %(most)s) as later,
+        min(oldest) as oldest
+    from (select * from free union all select * from keyed) part group by name
 ),
 active as (
     select queue as name, count(*) as jobs from {JOB} where status = 'running' group by queue

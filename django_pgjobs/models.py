@@ -172,9 +172,31 @@ class Job(models.Model):
                 F("run_at"),
                 F("id"),
                 name="pgjobs_job_claim",
-                condition=Q(status="pending"),
+                condition=Q(status="pending", concurrency_key__isnull=True),
             ),
-            models.Index("locked_by", name="pgjobs_job_running", condition=Q(status="running")),
+            models.Index(
+                F("queue"),
+                F("concurrency_key"),
+                F("priority").desc(),
+                F("run_at"),
+                F("id"),
+                name="pgjobs_job_keyed",
+                condition=Q(status="pending", concurrency_key__isnull=False),
+            ),
+            models.Index(
+                "concurrency_key",
+                "id",
+                name="pgjobs_job_order",
+                condition=Q(status="pending", concurrency_key__isnull=False),
+            ),
+            models.Index(
+                "queue", "locked_by", name="pgjobs_job_running", condition=Q(status="running")
+            ),
+            models.Index(
+                "concurrency_key",
+                name="pgjobs_job_running_keyed",
+                condition=Q(status="running", concurrency_key__isnull=False),
+            ),
             models.Index(
                 "status",
                 "finished_at",
@@ -220,7 +242,10 @@ class Job(models.Model):
                 condition=Q(attempts__gte=0, attempts_before__gte=0)
                 & Q(max_attempts__gte=1, claims__gte=0),
             ),
-            models.CheckConstraint(name="pgjobs_job_names", condition=~Q(kind="") & ~Q(queue="")),
+            models.CheckConstraint(
+                name="pgjobs_job_names",
+                condition=~Q(kind="") & ~Q(queue="") & ~Q(concurrency_key=""),
+            ),
             models.CheckConstraint(
                 name="pgjobs_job_json",
                 condition=_is_json("object", "payload", "meta") & _is_json("array", "errors"),
@@ -290,6 +315,20 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Gate(models.Model):
+    """What a claim locks before it counts the running jobs of a key, or of a limited queue."""
+
+    # No page shows it, so nothing here is translated.
+    name = models.CharField(max_length=210, primary_key=True)
+    visit = models.BigIntegerField(db_default=0)  # the mark of the claim that locked it last
+    next_at = models.DateTimeField(
+        db_default=Now()
+    )  # the start that its rate allows next, or the last
 
     def __str__(self) -> str:
         return self.name

@@ -10,13 +10,14 @@ import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from django.conf import settings
 from django.utils import timezone
 
 from django_pgjobs import delays, subjects
 from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.limits import check_key
 from django_pgjobs.uniqueness import Unique, check_own_key
 
 if TYPE_CHECKING:
@@ -47,8 +48,17 @@ class Changes(TypedDict, total=False):
     delay: float | datetime.timedelta | None
     unique: Unique | None
     unique_key: str | None
+    concurrency_key: str | None
     subject: Model | None
     database: str | None
+
+
+class Entry(NamedTuple):
+    """What the jobs of one enqueue do not have in common."""
+
+    payload: str  # as JSON
+    concurrency_key: str | None = None
+    unique_key: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +67,8 @@ class Options:
 
     `max_attempts` None stands for `PGJOBS["MAX_ATTEMPTS"]`, `database` None for the alias that the
     routers give for writing jobs. `delay` is in seconds. `unique_key` stands for the key that
-    `unique` would make of the payload. `subject` is the saved model instance that the job is about.
+    `unique` would make of the payload, `concurrency_key` for the one that the kind's limits give.
+    `subject` is the saved model instance that the job is about.
 
     Raises:
         InvalidOption: an option has the wrong type or is out of range.
@@ -71,6 +82,7 @@ class Options:
     delay: float | datetime.timedelta | None = None
     unique: Unique | None = None
     unique_key: str | None = None
+    concurrency_key: str | None = None
     subject: Model | None = None
     database: str | None = None
     meta: Mapping[str, object] | None = None  # what the framework notes, never a caller
@@ -93,6 +105,8 @@ class Options:
             )
         if self.unique_key is not None:
             check_own_key(self.unique_key)
+        if self.concurrency_key is not None:
+            check_key(self.concurrency_key)
         if self.subject is not None:
             subjects.check(self.subject)
         if self.database is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from django_pgjobs import conf, figures, upkeep
+from django_pgjobs import conf, figures, gates, upkeep
 from django_pgjobs.figures import Figures
 from django_pgjobs.sessions import Execute
 
@@ -93,6 +93,7 @@ def _prune(execute: Execute) -> int:
         pruned += len(execute(upkeep.PRUNE[status], {"keep": keep, "limit": BATCH}))
     execute(upkeep.PRUNE_WORKERS, {"keep": _WORKERS_KEPT})
     figures.prune(execute, _FIGURES_KEPT)
+    execute(gates.PRUNE, {"limit": BATCH})
     if pruned:
         logger.info("Pruned %s finished jobs.", pruned)
     return pruned

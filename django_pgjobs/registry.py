@@ -21,7 +21,8 @@ from asgiref.sync import sync_to_async
 
 from django_pgjobs import conf, payloads, rules
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
-from django_pgjobs.options import Changes, Options, check_kind, check_timeout
+from django_pgjobs.limits import Limit, Limits, Rate
+from django_pgjobs.options import Changes, Entry, Options, check_kind, check_timeout
 from django_pgjobs.retries import DEFAULTS, Delays, Errors, Retries, RetryPolicy, check_retries
 from django_pgjobs.rules import Recurring
 from django_pgjobs.signatures import Signature
@@ -49,6 +50,7 @@ class JobType(Generic[P, R]):
         timeout: float | None = None,
         *,
         retries: Retries = DEFAULTS,
+        limits: Limits = Limits(),  # noqa: B008 -- frozen
         atomic: bool = False,
         schedule: Recurring | Iterable[Recurring] = (),
     ) -> None:
@@ -61,6 +63,7 @@ class JobType(Generic[P, R]):
         self.timeout = timeout  # seconds
         self.retries = retries
         self.atomic = atomic
+        self.limits = limits
         self.is_async = inspect.iscoroutinefunction(handler)
         self.signature = Signature(handler)
         self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
@@ -87,11 +90,9 @@ class JobType(Generic[P, R]):
         """
         from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
 
-        payload = self.signature.bind(self.kind, args, kwargs)
-        text, key = self._encode(payload), self._unique_key(payload)
-        if key is None:
-            return enqueueing.insert(self.kind, text, self.options)
-        return duplicates.insert(self.kind, text, self.options, key)
+        entry = self._entry(args, kwargs)
+        insert = enqueueing.insert if entry.unique_key is None else duplicates.insert
+        return insert(self.kind, entry, self.options)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue()` for async code."""
@@ -109,11 +110,10 @@ class JobType(Generic[P, R]):
         """
         from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
 
-        bound = (self.signature.bind(self.kind, (), payload) for payload in payloads)
-        if self.options.rule is None:
-            return enqueueing.insert_many(self.kind, map(self._encode, bound), self.options)
-        keyed = ((self._unique_key(payload), self._encode(payload)) for payload in bound)
-        return duplicates.insert_many(self.kind, keyed, self.options)
+        entries = (self._entry((), payload) for payload in payloads)
+        plain = self.options.rule is None
+        insert_many = enqueueing.insert_many if plain else duplicates.insert_many
+        return insert_many(self.kind, entries, self.options)
 
     def using(self, **changes: Unpack[Changes]) -> Self:
         """Return a copy that enqueues with other options.
@@ -125,11 +125,19 @@ class JobType(Generic[P, R]):
         _refuse_unknown("using()", changes, Changes.__annotations__)
         other = copy.copy(self)
         other.options = replace(self.options, **changes)
-        _check_names(other.options, self.signature)
+        _check_names(other)
         return other
 
-    def _encode(self, payload: Mapping[str, Any]) -> str:
-        return payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
+    def _entry(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
+        payload = self.signature.bind(self.kind, args, kwargs)
+        text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
+        return Entry(text, self._concurrency_key(payload), self._unique_key(payload))
+
+    def _concurrency_key(self, payload: Mapping[str, Any]) -> str | None:
+        key = self.options.concurrency_key
+        if key is None and self.limits:
+            key = self.limits.key_of(self.kind, payload, self.signature.defaults)
+        return key
 
     def _unique_key(self, payload: Mapping[str, Any]) -> str | None:
         rule = self.options.rule
@@ -148,7 +156,7 @@ _kinds: dict[str, JobType[..., Any]] = {}
 _RETRIES = ("retry", "retry_on", "discard_on")
 _OPTIONS = (
     *("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "unique"),
-    *("atomic", "aliases", "schedule"),
+    *("concurrency", "rate", "ordered", "atomic", "aliases", "schedule"),
 )
 
 
@@ -166,16 +174,22 @@ def job(
     discard_on: Errors | None = None,
     timeout: float | datetime.timedelta | None = None,
     unique: Unique | None = None,
+    concurrency: Limit | None = None,
+    rate: Rate | None = None,
+    ordered: bool = False,
     atomic: bool = False,
     aliases: Iterable[str] = (),
     schedule: Recurring | Iterable[Recurring] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
-def job(  # noqa: PLR0913 -- its options
+def job(  # noqa: PLR0913 -- every option of a kind
     handler: Callable[P, R] | None = None,
     /,
     *,
     kind: str | None = None,
     timeout: float | datetime.timedelta | None = None,
+    concurrency: Limit | None = None,
+    rate: Rate | None = None,
+    ordered: bool = False,
     atomic: bool = False,
     aliases: Iterable[str] = (),
     schedule: Recurring | Iterable[Recurring] = (),
@@ -196,6 +210,10 @@ def job(  # noqa: PLR0913 -- its options
         discard_on: the exceptions after which there is none, though `retry_on` covers them.
         timeout: how long an attempt may run, in seconds, up to 30 days; by default for ever.
         unique: the rule by which two of its jobs are one; by default each enqueue is a job.
+        concurrency: how many of its jobs run at a time, for each key: `Limit(3, key="customer_id")`.
+        rate: how many start in a period, for each key: `Rate(10, per=60)`.
+        ordered: whether the jobs of a key run one after the other, each once the one before it is
+            final, through all its attempts.
         atomic: whether the handler runs in a transaction on the jobs database that also settles
             the job. Not for async handlers.
         aliases: earlier names of this kind, whose waiting jobs it goes on handling.
@@ -212,6 +230,7 @@ def job(  # noqa: PLR0913 -- its options
     retries = check_retries(*(options.pop(name, None) for name in _RETRIES))
     declared = Options(**options)
     seconds = check_timeout(timeout)
+    limits = Limits(concurrency, rate, ordered)
 
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
         _check_handler(handler)
@@ -221,10 +240,11 @@ def job(  # noqa: PLR0913 -- its options
         job_type = JobType(
             *(handler, name, declared, others, seconds),
             retries=retries,
+            limits=limits,
             atomic=atomic,
             schedule=schedule,
         )
-        _check_names(declared, job_type.signature)
+        _check_names(job_type)
         register(job_type)
         return job_type
 
@@ -291,9 +311,11 @@ def _check_handler(handler: object) -> None:
         raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
 
 
-def _check_names(options: Options, signature: Signature) -> None:
-    if options.unique is not None:
-        signature.check_names("unique", options.unique.names)
+def _check_names(job_type: JobType[..., Any]) -> None:
+    if job_type.options.unique is not None:
+        job_type.signature.check_names("unique", job_type.options.unique.names)
+    if isinstance(job_type.limits.key, str):
+        job_type.signature.check_names("key", [job_type.limits.key])
 
 
 def _check_atomic(atomic: object, handler: Callable[..., Any]) -> None:

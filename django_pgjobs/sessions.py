@@ -14,13 +14,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from typing import Any, Protocol
 
 import django.db
 import psycopg
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import IsolationLevel, errors
 from psycopg.pq import TransactionStatus
@@ -28,6 +28,17 @@ from psycopg.pq import TransactionStatus
 Params = Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
 Execute = Callable[[str, Params], Rows]
+
+
+class Executor(Protocol):
+    """What executes one statement, or several in one transaction, of which the last one answers."""
+
+    def execute(self, sql: str, params: Params) -> Rows:
+        """Execute one statement and return its rows."""
+
+    def execute_all(self, statements: Sequence[str], params: Params, patience: float) -> Rows:
+        """Execute several in one transaction; return the rows of the last."""
+
 
 # What a lost or refused connection raises; the same statement may be tried again after a while.
 CONNECTION_ERRORS = (
@@ -114,6 +125,13 @@ class Session:
             finally:
                 self._since = None
         raise AssertionError("unreachable")
+
+    def execute_all(self, statements: Sequence[str], params: Params, patience: float) -> Rows:
+        """Run several statements in one transaction and one message; return the rows of the last.
+
+        Each sees what was committed before it began. `patience`, and what is raised: as in `execute()`.
+        """
+        return self.execute(";".join(statements), params, patience)
 
     def close(self) -> None:
         """Close the connection, if there is one. It opens again when it is needed."""
@@ -234,3 +252,17 @@ def execute_on_django(alias: str) -> Execute:
             return cursor.fetchall() if cursor.description else []
 
     return execute
+
+
+class DjangoExecutor:
+    """An `Executor` on Django's own connection, in its transaction if it has one: for tests."""
+
+    def __init__(self, alias: str) -> None:
+        """Remember the alias."""
+        self._alias = alias
+        self.execute = execute_on_django(alias)
+
+    def execute_all(self, statements: Sequence[str], params: Params, patience: float) -> Rows:  # noqa: ARG002 -- nobody else is there
+        """Execute several in one transaction; return the rows of the last."""
+        with transaction.atomic(using=self._alias):
+            return [self.execute(statement, params) for statement in statements][-1]

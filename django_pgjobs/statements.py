@@ -37,20 +37,21 @@ returning id, created_at
 """
 INSERT = f"""
 insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id,
-        meta)
+        meta, concurrency_key)
 values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, {_RUN_AT},
-        %(max_attempts)s, %(subject_type)s, %(subject_id)s,
-        {_META})
+        %(max_attempts)s, %(subject_type)s, %(subject_id)s, {_META}, %(concurrency_key)s)
 returning id, created_at, run_at
 """
 
 # Run by enqueueing.insert_many(). Raw: one statement and one array for thousands of rows; COPY
 # would be faster still, but knows neither RETURNING nor row security. No index.
 INSERT_MANY = f"""
-insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id)
+insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id,
+    concurrency_key)
 select %(kind)s, %(queue)s, payload::jsonb, %(priority)s, {_RUN_AT},
-       %(max_attempts)s, %(subject_type)s, %(subject_id)s
-from unnest(%(payloads)s::text[]) with ordinality as given(payload, position)
+       %(max_attempts)s, %(subject_type)s, %(subject_id)s, concurrency_key
+from unnest(%(payloads)s::text[], %(concurrency_keys)s::text[])
+    with ordinality as given(payload, concurrency_key, position)
 order by position
 returning id, run_at <= created_at
 """
@@ -59,7 +60,7 @@ returning id, run_at <= created_at
 
 # As the partial index says it. What else is asked of these rows hides in a CASE: with old statistics the
 # planner would take the index of pending or of finished jobs for it, and read all of them.
-_KEYED = "unique_key = any(%(keys)s::text[]) and unique_key is not null"
+_KEYED = "unique_key = any(%(unique_keys)s::text[]) and unique_key is not null"
 
 # Run by duplicates for rules with a period, before what follows. It waits for others who do the same.
 # Raw: the database's clock, and rows locked in the order of their keys. Index: pgjobs_job_unique_key,
@@ -85,17 +86,17 @@ def insert_unless_held(holders: str, conflict: str = "do nothing") -> str:
     """
     return f"""
 with given as materialized (
-    select nextval(pg_get_serial_sequence('{JOB}', 'id')) as id, position, unique_key, payload
-    from unnest(%(keys)s::text[], %(payloads)s::text[])
-        with ordinality as given(unique_key, payload, position)
+    select nextval(pg_get_serial_sequence('{JOB}', 'id')) as id, given.*
+    from unnest(%(unique_keys)s::text[], %(payloads)s::text[], %(concurrency_keys)s::text[])
+        with ordinality as given(unique_key, payload, concurrency_key, position)
     order by position
 ),
 {holders},
 placed as (
     insert into {JOB} as job (id, kind, queue, payload, priority, run_at, max_attempts,
-        subject_type, subject_id, meta, unique_key)
+        subject_type, subject_id, meta, concurrency_key, unique_key)
     select id, %(kind)s, %(queue)s, payload::jsonb, %(priority)s, {_RUN_AT}, %(max_attempts)s,
-        %(subject_type)s, %(subject_id)s, {_META}, unique_key
+        %(subject_type)s, %(subject_id)s, {_META}, concurrency_key, unique_key
     from given
     where not exists (select from holder where holder.unique_key = given.unique_key)
     order by unique_key
@@ -131,7 +132,7 @@ INSERT_OR_REPLACE = insert_unless_held(
     """do update set payload = excluded.payload, queue = excluded.queue,
         priority = excluded.priority, run_at = excluded.run_at,
         subject_type = excluded.subject_type, subject_id = excluded.subject_id,
-        meta = excluded.meta
+        meta = excluded.meta, concurrency_key = excluded.concurrency_key
     where job.status = 'pending'""",
 )
 
@@ -147,7 +148,11 @@ select set_config('lock_timeout', '1s', true), pg_notify(%(channel)s, %(payload)
 
 # ------------------------------------------------------------------------------------------ claim
 
-_NOT_PAUSED = f"""
+# Jobs with a concurrency key are pending too, but not for these claims: see `gates`.
+FREE = "status = 'pending' and concurrency_key is null"
+KEYED = "status = 'pending' and concurrency_key is not null"
+
+NOT_PAUSED = f"""
     not name = any(%(exclude)s::text[])
     and not exists (select from {QUEUE} q where q.name = queues.name and q.paused_at is not null)
 """
@@ -156,21 +161,31 @@ _NOT_PAUSED = f"""
 # jumping from one to the next in the claim index (a select distinct would read all of it).
 NAMED_QUEUES = f"""
 served(name) as (
-    select name from unnest(%(queues)s::text[]) queues(name) where {_NOT_PAUSED}
+    select name from unnest(%(queues)s::text[]) queues(name) where {NOT_PAUSED}
 )"""
-ALL_QUEUES = f"""
-queues(name) as (
-    (select queue from {JOB} where status = 'pending' order by queue limit 1)
+
+
+def queue_names(table: str, waiting: str) -> str:
+    """Return the part that jumps from one queue with such jobs to the next, and ends with a null."""
+    return f"""{table}(name) as (
+    (select queue from {JOB} where {waiting} order by queue limit 1)
   union all
-    select (select queue from {JOB} where status = 'pending' and queue > queues.name
-            order by queue limit 1)
-    from queues where queues.name is not null
-),
-served(name) as (select name from queues where name is not null and {_NOT_PAUSED})"""
+    select (select queue from {JOB} where {waiting} and queue > {table}.name order by queue limit 1)
+    from {table} where {table}.name is not null
+)"""
+
+
+def _all_queues(waiting: str) -> str:
+    return f"""
+{queue_names("queues", waiting)},
+served(name) as (select name from queues where name is not null and {NOT_PAUSED})"""
+
+
+ALL_QUEUES, ALL_KEYED_QUEUES = _all_queues(FREE), _all_queues(KEYED)
 
 
 # A worker that was asleep for longer than its lease may not know yet that its death is recorded.
-_LIVING = f"not exists (select from {WORKER} where id = %(worker)s and died_at is not null)"
+LIVING = f"not exists (select from {WORKER} where id = %(worker)s and died_at is not null)"
 
 
 # ----------------------------------------------------------------------------------------- settle
@@ -199,19 +214,30 @@ returning j.id, j.claims
 # A lane is a (queue, priority) with a pending job. Its head, the first one, costs one probe of the
 # claim index, so lanes whose jobs are all in the future cost nothing more.
 HEAD = "order by priority desc, run_at, id limit 1"
-_LANES = f"""found(queue, priority, run_at, id) as (
-    select first.* from served cross join lateral (
+
+
+def lanes_of(served: str) -> str:
+    """Return the part that finds the lanes of `served`, a table of the names of queues."""
+    return f"""found(queue, priority, run_at, id) as (
+    select first.* from {served} cross join lateral (
         select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = served.name {HEAD}) first
+        where {FREE} and queue = served.name {HEAD}) first
   union all
     select next.* from found cross join lateral (
         select queue, priority, run_at, id from {JOB}
-        where status = 'pending' and queue = found.queue and priority < found.priority {HEAD}) next
-),
-lane as materialized (select * from found where run_at <= {NOW} and {_LIVING})"""
+        where {FREE} and queue = found.queue and priority < found.priority {HEAD}) next
+)"""
 
 
-_WAITED = f"extract(epoch from {NOW} - run_at)::float8"
+_LANES = f"""{lanes_of("served")},
+lane as materialized (select * from found where run_at <= {NOW} and {LIVING})"""
+
+WAITED = f"extract(epoch from {NOW} - run_at)::float8"
+
+
+# In order, so that the server has to take the index, whatever its statistics say.
+_ANY_KEYED = f"""(select count(*) from (
+    select from {JOB} where {KEYED} order by queue, concurrency_key limit 1) job)"""
 
 
 def full_claim(queues: str, oldest: str) -> str:
@@ -219,7 +245,7 @@ def full_claim(queues: str, oldest: str) -> str:
     return f"""
 with recursive {queues},
 {_LANES},
-{_claim(oldest)}
+{_claim(oldest, keyed=_ANY_KEYED)}
 union all select null, id, null, null, null, null, null, null, queue, null, priority, run_at::text
     from lane
 """
@@ -236,7 +262,7 @@ def hot_claim(oldest: str) -> str:
 with lane as materialized (
     select * from unnest(%(lane_queues)s::text[], %(lane_priorities)s::smallint[],
         %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[]) lane(queue, priority, run_at, id)
-    where {_LIVING}
+    where {LIVING}
 ),
 {_claim(oldest)}"""
 
@@ -257,8 +283,7 @@ near as materialized (
         select job.* from (select * from lane order by priority desc, run_at, id) lane
         cross join lateral (
             select id, kind from {JOB}
-            where status = 'pending' and queue = lane.queue and priority = lane.priority
-                and run_at <= {NOW}
+            where {FREE} and queue = lane.queue and priority = lane.priority and run_at <= {NOW}
             order by run_at, id limit {NEAR}) job
         limit {10 * NEAR}) job
     where (kind = any(%(kinds)s::text[])) = %(among)s limit %(limit)s
@@ -272,12 +297,12 @@ claimed as (
     where id = any(array(select id from due))
     returning id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, priority, run_at
 )
-select id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, {_WAITED}
+select id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, {WAITED}
 from claimed order by priority desc, run_at, id
 """
 
 
-def _claim(oldest: str) -> str:
+def _claim(oldest: str, keyed: str = "null") -> str:
     """Return the part that both claims share: settle, then claim from `lane` in order.
 
     Run by claims.Claimer. Raw: one round trip and one commit for both, and a LATERAL join. `oldest`
@@ -285,6 +310,7 @@ def _claim(oldest: str) -> str:
     loop that ran it twice would lock a second batch. Its LIMIT has no ORDER BY of its own, so rows
     are locked one by one until there are enough. The answer reads `settled` first: a part that nobody
     reads runs last, and could then wait for a lock while it holds those of the claim.
+    Its first row says what was settled, and in a full claim whether jobs with a key wait.
     Indexes: pgjobs_job_claim, and the primary key.
     """
     return f"""due as materialized (
@@ -302,11 +328,11 @@ claimed as (
     returning id, kind, payload, attempts, attempts_before, max_attempts, claims,
         queue, priority, run_at
 )
-select (select array_agg(id) from settled), null::bigint, null::text, null::jsonb, null::int, null::int,
+select (select array_agg(id) from settled), {keyed}::bigint, null::text, null::jsonb, null::int, null::int,
     null::int, null::int, null::text, null::float8, null::smallint, null::text
 union all
 (select null, id, kind, payload, attempts, attempts_before, max_attempts, claims,
-    queue, {_WAITED}, priority, run_at::text from claimed
+    queue, {WAITED}, priority, run_at::text from claimed
     order by claimed.priority desc, claimed.run_at, claimed.id)
 """
 

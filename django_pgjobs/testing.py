@@ -15,27 +15,31 @@ from psycopg.pq import TransactionStatus
 
 from django_pgjobs import atomic, conf, execution, outcomes, registry
 from django_pgjobs.board import Board
-from django_pgjobs.claims import Claim, Claimer
+from django_pgjobs.claims import Claim, Claimer, Served
 from django_pgjobs.leases import Lease
+from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Outcome, Settled
-from django_pgjobs.sessions import execute_on_django
+from django_pgjobs.sessions import DjangoExecutor
 
 
 def drain() -> int:
     """Run due jobs one after the other until none is due; return how many attempts were run.
 
     Jobs that they enqueue are run too. A failed attempt leaves its job pending, with a time in the
-    future, or failed, as in production; look at the rows, or raise `job.last_error`.
+    future, or failed, as in production; look at the rows, or raise `job.last_error`. A job that a rate
+    holds back is not due.
     """
     alias = router.db_for_write(Job)
-    execute = execute_on_django(alias)
+    executor = DjangoExecutor(alias)
+    execute = executor.execute
     board = Board.create(1)
     board.close()  # nobody else looks at it
     lease = Lease.register(execute, board, pid=os.getpid(), queues=None, threads=1)
-    claimer = Claimer(alias, lease.worker)
+    claimer = Claimer(alias, lease.worker, *Served().without(conf.get().limited_queues))
+    limited = LimitedClaimer(lease.worker, Served())
     attempts = 0
-    while claims := claimer.claim(execute, 1):
+    while claims := claimer.claim(execute, 1) or limited.claim(executor, 1):
         outcome = _run(claims[0], lease, alias)
         if not isinstance(outcome, Settled):
             outcomes.settle(execute, lease.worker, [outcome])

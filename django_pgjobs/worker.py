@@ -25,6 +25,7 @@ from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.leases import Lease
+from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.listener import Listener
 from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
 from django_pgjobs.sessions import (
@@ -152,7 +153,9 @@ class Worker:
         self._lease.board.answer()
         options = self._options
         served = options.by_lease or claims.Served(queues=())
-        self._claimer = claims.Claimer(options.database, self._lease.worker, *served)
+        free = served.without(conf.get().limited_queues)
+        self._claimer = claims.Claimer(options.database, self._lease.worker, *free)
+        self._limited = LimitedClaimer(self._lease.worker, served)
         self._claimer.exhausted = options.by_lease is None  # no queue: nothing to look for
         connections[options.database].close()
         return False
@@ -162,7 +165,10 @@ class Worker:
         self._lease.board.answer()
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
+        if self._room > 0 and self._limited.goes_first():
+            self._claim_limited()
         self._settle_and_claim()
+        self._claim_limited()
         drained = self._handlers.look(self._options, ending=self.stopping or self._leaving)
         stuck = len(self._handlers.stuck)
         if stuck and not self._leaving:
@@ -171,13 +177,15 @@ class Worker:
             return True
         if self._busy <= stuck and (self.stopping or self._leaving):
             return False
-        if not self._busy and self._options.drain and self._claimer.exhausted and drained:
+        if not self._busy and self._options.drain and self._exhausted and drained:
             return False
         if time.monotonic() >= self._stop_by:
             return False
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
         if self._room > 0 and not self._claimer.exhausted:
             pause = min(pause, self._claimer.seconds_to_full)
+        if self._room > 0:
+            pause = min(pause, self._limited.seconds)
         if self._unsettled or self._losses or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
         self._collect(pause)
@@ -242,10 +250,18 @@ class Worker:
         execute = self._session.execute
         claimed, missed = self._claimer.settle_and_claim(execute, [d.claim for d in done], wanted)
         self._hold(claimed)
+        if self._claimer.keyed is not None:
+            self._limited.note_survey(waiting=self._claimer.keyed, at_once=self._options.drain)
         missing = [d for d in done if d.claim in missed] if missed else []
         left = outcomes.tell_apart(execute, self._lease.worker, missing)
         self._forget(done, left.locked)
         return len(claimed)
+
+    def _claim_limited(self) -> None:
+        """Claim what has limits, no more than can start at once: a claim that waits holds a slot."""
+        limit = min(self._room, self._options.threads)
+        if limit > 0 and not self._limited.seconds:
+            self._hold(self._limited.claim(self._session, limit))
 
     def _hold(self, claimed: list[Claim]) -> None:
         self._held |= {one.claim.id: one for one in self._handlers.submit(claimed)}
@@ -299,6 +315,11 @@ class Worker:
         self._lease.board.leave()
 
     @property
+    def _exhausted(self) -> bool:
+        """Whether the last claims found all that was due."""
+        return self._claimer.exhausted and self._limited.exhausted
+
+    @property
     def _room(self) -> int:
         """How many jobs of any kind can be claimed now."""
         return min(self._most(), self._handlers.room)
@@ -333,6 +354,7 @@ class Worker:
         self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
+        self._limited.let_go(job)
         held = self._held.pop(job, None)
         if held is not None:
             self._lease.board.give_back(held.slot)

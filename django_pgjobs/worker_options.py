@@ -56,4 +56,4 @@ class WorkerOptions:
 
     def serves(self, queue: str) -> bool:
         """Whether a worker with these options takes jobs of `queue`."""
-        return queue not in self.exclude if self.queues is None else queue in self.queues
+        return Served(self.queues, self.exclude).includes(queue)

@@ -17,6 +17,7 @@ from django.apps import AppConfig
 from tests import (
     atomic_faults,
     connection_faults,
+    limit_faults,
     retry_faults,
     schedule_faults,
     statement_faults,
@@ -215,6 +216,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | retry_faults.FAULTS
     | unique_faults.FAULTS
     | schedule_faults.FAULTS
+    | limit_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -34,7 +34,7 @@ _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.
 _ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _POLICIES, _RETRIES = "unit/test_retries.py::", "db/test_retry_options.py::"
 _UNIQUE, _RIVALS = "db/test_unique.py::", "concurrency/test_unique.py::"
-_SCHEDULES = "db/test_schedules.py::"
+_SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -98,6 +98,23 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "keys-are-taken-in-any-order": (
         f"{_RIVALS}test_of_many_who_enqueue_the_same_keys_each_is_told_of_the_one_job_there_is",
+    ),
+    # limits
+    "gates-stand-open": (
+        f"{_LIMITS}test_what_one_session_is_claiming_another_counts_though_it_cannot_see_it",
+    ),
+    "gates-lock-as-they-count": (
+        f"{_LIMITS}test_what_one_session_is_claiming_another_counts_though_it_cannot_see_it",
+    ),
+    "each-counts-its-own": (
+        "db/test_limits.py::test_slots_of_a_dead_worker_come_back_with_the_reaper",
+    ),
+    "starts-cost-nothing": ("db/test_rates.py::test_starts_are_spread_evenly_over_the_period",),
+    "rates-save-up": (
+        "db/test_rates.py::test_after_a_quiet_time_a_burst_may_start_at_once_and_never_more",
+    ),
+    "later-ones-overtake": (
+        "db/test_ordered.py::test_one_that_waits_for_its_next_attempt_holds_the_later_ones_back",
     ),
     # handlers
     "stuck-is-retried-at-once": (

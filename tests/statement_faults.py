@@ -82,7 +82,7 @@ def claim_counts_no_attempt() -> None:
 
 def claim_after_death() -> None:
     """Let a worker claim whose death is recorded."""
-    _change_claims(_statements()._LIVING, "true")
+    _change_claims(_statements().LIVING, "true")
 
 
 def claim_before_its_time() -> None:

@@ -1,6 +1,6 @@
 """Which jobs a list looks at: all that an index gives in order, or the first of them.
 
-Invariant: a page reads at most `WINDOW` rows beside those that it shows, however many jobs there are.
+Invariant: a page reads at most `WINDOW` rows of an index beside those that it shows, however many jobs there are.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ _ORDERS: dict[str, tuple[str, ...]] = {
 }
 _NEWEST = ("-id",)
 
+# Pending jobs with a key have an index of their own: the first of both are listed together.
+_KEYED = Q(concurrency_key__isnull=False)
+_KEYS = ("queue", "concurrency_key", "-priority", "run_at", "id")
+
 PERIODS = {
     "hour": datetime.timedelta(hours=1),
     "day": datetime.timedelta(days=1),
@@ -62,11 +66,18 @@ class Choice:
 
     def listed(self, jobs: JobQuerySet) -> JobQuerySet:
         """Return those of them that a list shows, in order."""
+        every: Any = jobs.model._base_manager.using(jobs.db)  # noqa: SLF001 -- all rows
+        first = self._indexed(every)
         indexed = self._indexed(jobs)
-        if self.is_windowed:
-            first: Any = jobs.model._base_manager.using(jobs.db)  # noqa: SLF001 -- all rows
-            ids = self._indexed(first).order_by(*self.order).values("pk")[:WINDOW]
+        if self.status == Status.PENDING and first.filter(_KEYED).exists():
+            free = first.exclude(_KEYED).order_by(*self.order).values("pk")[:WINDOW]
+            keyed = first.filter(_KEYED).order_by(*_KEYS).values("pk")[:WINDOW]
+            indexed = jobs.filter(pk__in=free.union(keyed, all=True))
+        elif self.is_windowed:
+            ids = first.order_by(*self.order).values("pk")[:WINDOW]
             indexed = jobs.filter(pk__in=ids)
+        elif self.status == Status.PENDING:
+            indexed = indexed.exclude(_KEYED)
         return self._rest(indexed).order_by(*self.order)
 
     @property

@@ -80,6 +80,17 @@ class Migration(migrations.Migration):
             options={"verbose_name": "figure", "verbose_name_plural": "figures"},
         ),
         migrations.CreateModel(
+            name="Gate",
+            fields=[
+                ("name", models.CharField(max_length=210, primary_key=True, serialize=False)),
+                ("visit", models.BigIntegerField(db_default=0)),
+                (
+                    "next_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
             name="Job",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
@@ -222,13 +233,42 @@ class Migration(migrations.Migration):
                         models.OrderBy(models.F("priority"), descending=True),
                         models.F("run_at"),
                         models.F("id"),
-                        condition=models.Q(("status", "pending")),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", True), ("status", "pending")
+                        ),
                         name="pgjobs_job_claim",
                     ),
                     models.Index(
+                        models.F("queue"),
+                        models.F("concurrency_key"),
+                        models.OrderBy(models.F("priority"), descending=True),
+                        models.F("run_at"),
+                        models.F("id"),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", False), ("status", "pending")
+                        ),
+                        name="pgjobs_job_keyed",
+                    ),
+                    models.Index(
+                        models.F("concurrency_key"),
+                        models.F("id"),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", False), ("status", "pending")
+                        ),
+                        name="pgjobs_job_order",
+                    ),
+                    models.Index(
+                        models.F("queue"),
                         models.F("locked_by"),
                         condition=models.Q(("status", "running")),
                         name="pgjobs_job_running",
+                    ),
+                    models.Index(
+                        models.F("concurrency_key"),
+                        condition=models.Q(
+                            ("concurrency_key__isnull", False), ("status", "running")
+                        ),
+                        name="pgjobs_job_running_keyed",
                     ),
                     models.Index(
                         models.F("status"),
@@ -321,6 +361,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             models.Q(("kind", ""), _negated=True),
                             models.Q(("queue", ""), _negated=True),
+                            models.Q(("concurrency_key", ""), _negated=True),
                         ),
                         name="pgjobs_job_names",
                     ),

@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgjobs.admin import details, windows
+from django_pgjobs.admin.queues import depths
 from django_pgjobs.models import Job, Queue, Worker
 from tests.admin.conftest import PEOPLE
 from tests.db import rows
@@ -214,3 +215,12 @@ def test_a_count_ends_at_the_window(as_user, monkeypatch):
     client = as_user("viewer")
     assert client.get(JOBS).context["cl"].result_count == 4
     assert len(listed(client, "?kind=a")) == 3
+
+
+def test_pending_jobs_with_a_key_are_listed_and_counted_among_the_others(as_user):
+    low = rows.make("pending", priority=-1)
+    keyed = rows.make("pending", concurrency_key="call:1", priority=3)
+    high = rows.make("pending", priority=5)
+
+    assert listed(as_user("viewer"), "?status=pending") == [high.pk, keyed.pk, low.pk]
+    assert [(depth.name, depth.due) for depth in depths()] == [("default", 3)]

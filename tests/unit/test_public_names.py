@@ -21,6 +21,8 @@ NAMES = {
     "get_job",
     "Job",
     "JobType",
+    "Limit",
+    "Rate",
     "PgJobsError",
     "UnknownKind",
     "InvalidPayload",

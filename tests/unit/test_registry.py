@@ -99,8 +99,7 @@ def test_arguments_may_have_any_name():
 
     payload = {"self": 1, "kind": 2, "args": 3}
     assert named(**payload) == (1, 2, 3, None)
-    bound = named.signature.bind("named", (), payload)
-    assert named._encode(bound) == '{"self":1,"kind":2,"args":3}'
+    assert named._entry((), payload).payload == '{"self":1,"kind":2,"args":3}'
 
 
 class Callable:

@@ -12,7 +12,9 @@ from psycopg import errors
 
 from django_pgjobs import conf
 from django_pgjobs.children import CHILD
+from django_pgjobs.claims import Served
 from django_pgjobs.launch import run_alone, run_child
+from django_pgjobs.limited_claims import declared
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
 from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction, reason
@@ -125,6 +127,14 @@ class Command(BaseCommand):
             max_rss=options["max_rss"] and options["max_rss"] << 20,
             claim=options["claim"],
         )
+        if chosen.claim == "transaction" and (
+            limited := declared(Served(chosen.queues, chosen.exclude))
+        ):
+            raise CommandError(
+                f"--claim must be lease where there are limits, got transaction for "
+                f"{', '.join(limited)}. Leave these queues out with --queues or --exclude.",
+                returncode=2,
+            )
         try:
             status = self._run(chosen, options)
         except (*CONNECTION_ERRORS, errors.ReadOnlySqlTransaction) as error:

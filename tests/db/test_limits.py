@@ -1,0 +1,244 @@
+"""What one look of a worker claims of jobs with a key, and of those of limited queues."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from django.utils import timezone
+
+from django_pgjobs import Limit, enqueue, get_job
+from django_pgjobs.claims import Claimer
+from django_pgjobs.models import Gate, Job, Queue
+from django_pgjobs.outcomes import Done, settle
+from django_pgjobs.testing import drain
+from tests.db.limited import claimer, declare, taken
+from tests.db.rows import AGO, FUTURE, claimed, execute, ids, make, make_worker, row
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
+
+
+def complete(*claims, by=None):
+    assert not settle(execute, 7, [Done(claim) for claim in claims]).stale
+    for claim in claims:
+        if by:
+            by.let_go(claim.id)
+
+
+def keys(claims):
+    return [row(claim)["concurrency_key"] for claim in map(as_job, claims)]
+
+
+def as_job(claim):
+    return Job.objects.get(pk=claim.id)
+
+
+# ---------------------------------------------------------------------------------------- keys
+
+
+def test_no_more_of_a_key_run_than_its_limit_and_a_freed_slot_is_used_by_the_next_look():
+    call = declare(concurrency=Limit(3, key="customer"))
+    call.enqueue_many({"customer": n % 2} for n in range(10))
+    looks = claimer()
+
+    first = taken(by=looks)
+    assert sorted(keys(first)) == ["call:0"] * 3 + ["call:1"] * 3
+    assert taken(by=looks) == []
+
+    complete(first[0], by=looks)
+    assert looks.seconds == 0
+    assert keys(taken(by=looks)) == ["call:0"]
+
+
+def test_a_limit_without_a_key_is_one_of_the_kind():
+    call, other = declare(concurrency=Limit(2)), declare("other", concurrency=Limit(1))
+    call.enqueue_many({} for _ in range(3))
+    other.enqueue_many({} for _ in range(3))
+
+    assert sorted(claim.kind for claim in taken()) == ["call", "call", "other"]
+
+
+def test_what_has_a_key_is_for_no_other_claim():
+    keyed = declare(concurrency=Limit(1)).enqueue()
+    free = enqueue("noop")
+
+    assert ids(claimed()) == [free.id]
+    assert ids(taken()) == [keyed.id]
+
+
+@pytest.mark.parametrize("kind", ["noop", "nobody.knows.it"])
+def test_a_key_without_a_declared_limit_is_one_at_a_time(kind):
+    for _ in range(3):
+        make(kind=kind, concurrency_key="mine")
+
+    assert len(taken()) == 1
+    assert taken() == []
+
+
+def test_kinds_that_share_a_key_each_obey_their_own_limit():
+    one = declare("one", concurrency=Limit(1)).using(concurrency_key="account")
+    three = declare("three", concurrency=Limit(3)).using(concurrency_key="account")
+    three.using(priority=1).enqueue()
+    three.enqueue()
+    one.enqueue()
+    three.enqueue()  # it waits behind `one`, which would never find the key unused otherwise
+
+    first = taken()
+    assert [claim.kind for claim in first] == ["three", "three"]
+    complete(*first)
+    assert [claim.kind for claim in taken()] == ["one"]
+    assert taken() == []  # as long as it is at work, its limit counts
+
+
+def test_within_a_key_jobs_come_by_priority_time_and_id():
+    call = declare(concurrency=Limit(9))
+    low, late, early = (
+        make(kind="call", concurrency_key="call", **columns)
+        for columns in ({"priority": -1}, {}, {"run_at": AGO})
+    )
+    high = call.using(priority=9).enqueue()
+    make(kind="call", concurrency_key="call", run_at=FUTURE, priority=50)
+
+    looks = claimer()
+    assert [ids(taken(1, by=looks)) for _ in range(5)] == [
+        *([n] for n in ids([high, early, late, low])),
+        [],
+    ]
+
+
+def test_keys_are_served_in_turn():
+    call = declare(concurrency=Limit(5, key="customer"))
+    call.enqueue_many({"customer": n // 5} for n in range(15))
+    looks = claimer()
+
+    turns = [sorted(keys(taken(2, by=looks))) for _ in range(3)]
+
+    assert turns == [["call:0", "call:1"], ["call:2", "call:2"], ["call:0", "call:1"]]
+
+
+def test_a_worker_serves_the_queues_that_it_was_told_and_no_paused_one():
+    call = declare(concurrency=Limit(1, key="customer"))
+    jobs = {q: call.using(queue=q).enqueue(customer=q) for q in ("a", "b", "c", "d")}
+    Queue.objects.create(name="b", paused_at=timezone.now())
+
+    assert ids(taken(by=claimer(queues=["a", "b", "z"]))) == [jobs["a"].id]
+    assert ids(taken(by=claimer(exclude=["d"]))) == [jobs["c"].id]
+
+
+def test_a_worker_whose_death_is_recorded_claims_nothing():
+    declare(concurrency=Limit(1)).enqueue()
+    make_worker(id=7, died_at=AGO)
+
+    assert taken() == []
+    assert len(taken(by=claimer(worker=8))) == 1
+
+
+def test_slots_of_a_dead_worker_come_back_with_the_reaper():
+    from django_pgjobs import reaper  # noqa: PLC0415 -- for this test
+
+    call = declare(concurrency=Limit(1, key="customer"))
+    call.enqueue_many({"customer": 1} for _ in range(3))
+    make_worker(id=7, died_at=None, heartbeat_at=AGO)
+    [lost] = taken()
+    assert taken(by=claimer(worker=8)) == []
+
+    reaper.run(execute)
+
+    assert len(taken(by=claimer(worker=8))) == 1
+    assert lost.id not in ids(Job.objects.running())
+
+
+def test_a_row_that_somebody_is_cancelling_is_left(django_db_blocker):
+    call = declare(concurrency=Limit(1))
+    cancelled, kept = call.enqueue(), call.enqueue()
+    assert cancelled.cancel() == 1
+
+    assert ids(taken()) == [kept.id]
+
+
+def test_the_survey_tells_whether_there_is_anything_to_look_for():
+    free = Claimer("default", 7)
+    free.claim(execute, 1)
+    assert free.keyed is False
+
+    declare(concurrency=Limit(1)).enqueue()
+    other = Claimer("default", 7)
+    other.claim(execute, 1)
+    assert other.keyed is True
+
+
+def test_many_keys_with_nothing_to_do_hide_none_behind_them():
+    make_many = [
+        Job(kind="call", concurrency_key=f"call:{n:04}", run_at=FUTURE) for n in range(1100)
+    ]
+    Job.objects.bulk_create(make_many)
+    declare(concurrency=Limit(1, key="customer"))
+    due = make(kind="call", concurrency_key="call:zz")
+    looks = claimer()
+
+    found = [taken(8, by=looks)]
+    while not found[-1] and not looks.exhausted:  # it says itself that it is not through
+        found.append(taken(8, by=looks))
+
+    assert list(map(ids, found)) == [[], [], [due.id]]
+
+
+def test_gates_that_nobody_uses_are_pruned():
+    from django_pgjobs import gates  # noqa: PLC0415 -- for this test
+
+    call = declare(concurrency=Limit(1, key="customer"))
+    call.enqueue(customer=1)
+    assert len(taken()) == 1
+    Gate.objects.create(name="key:old", next_at=AGO)
+
+    execute(gates.PRUNE, {"limit": 10})
+
+    assert list(Gate.objects.values_list("name", flat=True)) == ["key:call:1"]
+
+
+# -------------------------------------------------------------------------------------- queues
+
+
+@pytest.fixture
+def mail_queue(settings):
+    settings.PGJOBS = {"QUEUES": {"mail": {"concurrency": 2}}}
+
+
+@pytest.mark.usefixtures("mail_queue")
+def test_no_more_of_a_queue_run_than_its_limit_whatever_they_are():
+    call = declare(concurrency=Limit(3, key="customer")).using(queue="mail")
+    call.enqueue_many({"customer": 1} for _ in range(3))
+    get_job("noop").using(queue="mail").enqueue_many({} for _ in range(3))
+    make(queue="mail", priority=9)
+    looks = claimer()
+
+    first = taken(by=looks)
+    assert len(first) == 2
+    assert taken(by=looks) == []
+    complete(first[0], by=looks)
+    assert len(taken(by=looks)) == 1
+
+
+@pytest.mark.usefixtures("mail_queue")
+def test_the_other_claims_of_a_worker_leave_its_limited_queues_alone():
+    mail = make(queue="mail")
+    free = make()
+
+    assert drain() == 2
+    assert row(mail)["status"] == row(free)["status"] == "done"
+
+
+def test_a_drain_runs_what_has_limits_one_after_the_other():
+    declare(concurrency=Limit(1)).enqueue_many({} for _ in range(3))
+    enqueue("noop")
+
+    assert drain() == 4
+
+
+def test_a_reschedule_moves_a_job_with_a_key_too():
+    job = declare(concurrency=Limit(1)).using(delay=60).enqueue()
+    assert taken() == []
+
+    job.reschedule(timezone.now() - datetime.timedelta(seconds=1))
+
+    assert ids(taken()) == [job.id]
