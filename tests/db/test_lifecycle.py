@@ -105,7 +105,7 @@ def test_a_move_clears_the_keys_that_are_held_so_long_and_sets_none(move, status
         job.delete()
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", sorted(KEYS))
 def test_a_cancel_by_hand_clears_the_key_of_a_pending_job_only(key):
     pending, running = make("pending", unique_key=key), make("running", unique_key=f"{key}2")
 

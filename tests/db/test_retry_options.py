@@ -188,7 +188,7 @@ BAD = [-1, math.nan, math.inf, 1e12, "60", None]
 
 
 @all_modes
-@pytest.mark.parametrize("bad", BAD, ids=repr)
+@pytest.mark.parametrize("bad", BAD)
 def test_a_snooze_with_a_bad_delay_is_a_failed_attempt_that_says_so(declare, mode, bad):
     declared = declare(lambda: raise_(Snooze(bad)), mode, retry_on=ConnectionError)
     retried, waits = ran(declared)
@@ -198,7 +198,7 @@ def test_a_snooze_with_a_bad_delay_is_a_failed_attempt_that_says_so(declare, mod
     assert 1.7 < waits < 3
 
 
-@pytest.mark.parametrize("bad", BAD[:-1], ids=repr)
+@pytest.mark.parametrize("bad", BAD[:-1])
 def test_so_is_a_retry(declare, bad):
     retried, waits = ran(declare(lambda: raise_(Retry(bad)), discard_on=ValueError))
 
@@ -220,7 +220,7 @@ class Unchecked:
 
 
 @pytest.mark.parametrize("asked", [Retry, Snooze])
-@pytest.mark.parametrize("bad", [-1, math.nan, "60", object()], ids=repr)
+@pytest.mark.parametrize("bad", [-1, math.nan, "60", object()])
 def test_a_delay_that_was_checked_by_nobody_loses_no_job(declare, asked, bad, caplog):
     error = type("Careless", (Unchecked, asked), {"__str__": Exception.__str__})(bad)
 

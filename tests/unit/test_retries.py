@@ -134,7 +134,7 @@ def test_a_seed_repeats_its_delays():
 
 
 @pytest.mark.parametrize("option", ["base", "cap", "jitter"])
-@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize("value", NO_NUMBERS)
 def test_an_option_of_exponential_out_of_range_is_refused_by_name(option, value):
     with pytest.raises(
         InvalidOption, match=rf"^Exponential\.{option} must be a number from .* got .*\. Choose"
@@ -143,7 +143,7 @@ def test_an_option_of_exponential_out_of_range_is_refused_by_name(option, value)
 
 
 @pytest.mark.parametrize("option", ["step", "cap", "jitter"])
-@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize("value", NO_NUMBERS)
 def test_an_option_of_linear_out_of_range_is_refused_by_name(option, value):
     with pytest.raises(InvalidOption, match=rf"^Linear\.{option} must be a number from .* got "):
         Linear(**{option: value})
@@ -202,7 +202,7 @@ def test_a_policy_can_be_made_of_another():
 NONSENSE = [None, "5", -1, -0.001, math.nan, math.inf, True, [5], 1e12, datetime.timedelta.max]
 
 
-@pytest.mark.parametrize("nonsense", NONSENSE, ids=repr)
+@pytest.mark.parametrize("nonsense", NONSENSE)
 def test_what_a_function_says_that_is_no_delay_is_an_error(nonsense):
     with pytest.raises(InvalidDelay, match=r"^A delay must be .*, got "):
         delay(lambda attempt, error: nonsense, 1, Random(1))
@@ -337,7 +337,6 @@ def test_what_a_handler_asks_for_is_overruled_by_neither():
         (), [], "ValueError", ValueError("x"), 5, int, BaseException, KeyboardInterrupt,
         (ValueError, SystemExit), (ValueError, (KeyError,)), (ValueError, None), lambda error: True,
     ],
-    ids=repr,
 )  # fmt: skip
 def test_what_is_no_exception_type_is_refused_by_the_option_s_name(option, value):
     given = {"retry": None, "retry_on": None, "discard_on": None, option: value}
@@ -364,7 +363,6 @@ def test_an_entry_of_retry_on_that_could_never_count_is_refused(retry_on, discar
         (0, 0), (0.5, 0.5), (90, 90), (LONGEST, LONGEST),
         (datetime.timedelta(hours=1), 3_600), (datetime.timedelta(0), 0),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_a_delay_is_seconds_or_a_timedelta(asked, given_delay, seconds):
     raised = asked(given_delay)
@@ -379,7 +377,6 @@ def test_a_delay_is_seconds_or_a_timedelta(asked, given_delay, seconds):
         -1, -1e-9, math.nan, math.inf, -math.inf, LONGEST + 1, 10**400, "60", True, [60],
         datetime.timedelta(seconds=-1), datetime.timedelta.max, datetime.date(2030, 1, 1),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_a_bad_delay_is_refused_where_it_is_written(asked, bad):
     with pytest.raises(
