@@ -226,8 +226,10 @@ def test_a_unique_key_is_found_by_its_index(filled, mode):
     assert plan.indexes == {"pgjobs_job_unique_key"}
 
 
-KEYED = {"keys": [f"key {DUE}", "another"], "payloads": ["{}", "{}"], "kind": "noop", "delay": 0.0}
-NEW_ROW = dict.fromkeys(("run_at", "subject_type", "subject_id")) | {
+KEYED = {"unique_keys": [f"key {DUE}", "another"], "kind": "noop", "delay": 0.0}
+NEW_ROW = dict.fromkeys(("run_at", "subject_type", "subject_id", "meta")) | {
+    "payloads": ["{}", "{}"],
+    "concurrency_keys": [None, None],
     "queue": "default",
     "priority": 0,
     "max_attempts": 5,
