@@ -99,7 +99,7 @@ class Losses:
     def add(self, held: Held, failed: Failed) -> None:
         """Hold this claim, on the board too: should the worker die, its supervisor counts it."""
         claim = held.claim
-        token = (claim.id, claim.claims)
+        token = claim.token
         if token in self._known:
             if token not in self._charges:  # decided, before the thread said that it is lost
                 self._on_decided(token)
@@ -118,12 +118,12 @@ class Losses:
             self._board.end_transaction(self._held[failed.claim.id].slot)
         for failed in given_up:
             # Nothing of it was committed, so the next claim of this job has the same token.
-            self._known.discard((failed.claim.id, failed.claim.claims))
+            self._known.discard(failed.claim.token)
             slot = self._held.pop(failed.claim.id).slot
             self._board.end_transaction(slot)
             self._board.give_back(slot)
         for failed in (*retaken, *given_up):
-            self._on_decided((failed.claim.id, failed.claim.claims))
+            self._on_decided(failed.claim.token)
         return retaken
 
     def retake_last(self, execute: Execute) -> list[Failed]:

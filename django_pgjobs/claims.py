@@ -51,6 +51,11 @@ class Claim(NamedTuple):
         """The number of this attempt since the last retry by hand, from 1: what a policy counts."""
         return max(1, self.attempts - self.attempts_before)
 
+    @property
+    def token(self) -> Token:
+        """What every write about the job names, beside the worker."""
+        return self.id, self.claims
+
 
 class Claimer:
     """Claims for one worker, from the queues that it serves.

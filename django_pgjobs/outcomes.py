@@ -200,4 +200,4 @@ def _row(outcome: Outcome) -> str:
 
 def _unsettled(outcomes: Sequence[Outcome], rows: Rows) -> list[Outcome]:
     settled = set(rows)
-    return [o for o in outcomes if (o.claim.id, o.claim.claims) not in settled]
+    return [o for o in outcomes if o.claim.token not in settled]

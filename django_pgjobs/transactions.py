@@ -52,7 +52,9 @@ class Transactions(Threads):
         self.jobs = 0  # those of which the pump has not heard yet
         self.busy = 0  # the same, and threads that look for one
         self._served = served
-        self._lost: set[Token] = set()  # claims whose attempts are not counted yet
+        # Claims that are being committed, or are lost and not counted yet: none of these threads may
+        # make one of them again.
+        self._at_stake: set[Token] = set()
         self._nothing_due = False
         self._ended = 0  # jobs: what one of them enqueued was not seen by those who looked before
         self._lock = threading.Lock()  # over the counts above
@@ -76,7 +78,7 @@ class Transactions(Threads):
 
     def resume(self, token: Token) -> None:
         """Look for jobs again, since this lost claim needs no protection any more."""
-        self._lost.discard(token)
+        self._at_stake.discard(token)
         self.next_look = 0.0
 
     def wake(self) -> None:
@@ -135,8 +137,7 @@ class Transactions(Threads):
 
     def _enter(self) -> bool:
         with self._lock:
-            # What was lost is due again: one of these threads would take it before it is counted.
-            if self._lost or not self._may_start() or self.busy >= self.allowed:
+            if not self._may_start() or self.busy >= self.allowed:
                 return False
             self.busy += 1
             return True
@@ -189,8 +190,11 @@ class Transactions(Threads):
                     return None
                 transaction.on_commit(lambda: committed.append(True), using=self._database)
                 outcome = self._run(held)
+                # Now, as long as the row is locked: a commit that is refused gives it to anybody.
+                self._at_stake.add(held.claim.token)
                 if isinstance(outcome, Failed):
-                    self._settle(outcome)
+                    execute = execute_on_django(self._database)
+                    outcomes.settle(execute, self._lease.worker, [outcome])
         # As in execution: whatever the handler or its callbacks raise is the job's.
         except BaseException as error:
             if held is None:
@@ -202,18 +206,12 @@ class Transactions(Threads):
         if not committed and not isinstance(outcome, Failed):
             left_open = leftovers.TransactionLeftOpen.on([self._database])
             outcome = execution.failed(held.claim, left_open, self._lease.name)
-        if not committed:
-            self._lost.add((held.claim.id, held.claim.claims))
+        if committed:
+            self._at_stake.discard(held.claim.token)
+        else:
+            self._at_stake.add(held.claim.token)
         failed = outcome if isinstance(outcome, Failed) else None
         return Turn(held, failed, settled=bool(committed))
-
-    def _settle(self, failed: Failed) -> None:
-        try:
-            outcomes.settle(execute_on_django(self._database), self._lease.worker, [failed])
-        except BaseException:
-            # Now, as long as the row is locked by a transaction that will be rolled back.
-            self._lost.add((failed.claim.id, failed.claim.claims))
-            raise
 
     def _claim(self, claimer: Claimer, slot: int) -> Held | None:
         execute = execute_on_django(self._database)
@@ -223,10 +221,13 @@ class Transactions(Threads):
             claimed = claimer.claim(execute, 1)
         if not claimed:
             return None
+        [claim] = claimed
+        if claim.token in self._at_stake:
+            transaction.set_rollback(True, using=self._database)
+            return None
         with self._lock:
             self.jobs += 1
         self.wake()
-        [claim] = claimed
         return Held(claim, slot, registry.find(claim.kind))
 
     def _run(self, held: Held) -> Settled | Failed:

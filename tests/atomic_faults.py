@@ -51,6 +51,23 @@ def lost_claims_count_nothing() -> None:
     claims.retake = lambda *_: ([], [])
 
 
+def lost_claims_are_anybodys() -> None:
+    """Let a thread claim what another one has lost and nobody has counted."""
+    from django_pgjobs.transactions import Transactions  # noqa: PLC0415 -- likewise
+
+    class Unknown(set[Any]):
+        def __contains__(self, _: object) -> bool:
+            return False
+
+    real = Transactions.__init__
+
+    def init(self: Any, *arguments: Any) -> None:
+        real(self, *arguments)
+        self._at_stake = Unknown()
+
+    Transactions.__init__ = init
+
+
 def retake_of_any_claim() -> None:
     """Retake a job whatever has become of it since."""
     from django_pgjobs import statements  # noqa: PLC0415 -- likewise
@@ -92,6 +109,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         failures_keep_writes,
         broken_transactions_pass,
         lost_claims_count_nothing,
+        lost_claims_are_anybodys,
         retake_of_any_claim,
         retakes_without_an_answer_are_forgotten,
         callbacks_undo,

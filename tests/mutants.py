@@ -31,7 +31,7 @@ FAILED = 1  # pytest's status where tests ran and some failed
 _ASYNC, _FENCING = "acceptance/test_async_handlers.py::", "concurrency/test_fencing.py::"
 _CLAIMS, _DEATHS = "db/test_claims.py::", "acceptance/test_supervisor_deaths.py::"
 _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.py::"
-_ATOMIC = "db/test_atomic.py::"
+_ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -127,6 +127,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "lost-claims-count-nothing": (
         "acceptance/test_claim_by_transaction.py::test_a_lost_connection_is_a_failed_attempt",
+    ),
+    "lost-claims-are-anybodys": (
+        f"{_TRANSACTIONS}test_a_job_whose_commit_was_refused_is_counted_before_another_thread_takes_it",
     ),
     "retake-of-any-claim": ("db/test_retake.py",),
     "retakes-without-an-answer-are-forgotten": (

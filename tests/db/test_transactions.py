@@ -7,14 +7,15 @@ import logging
 import threading
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
-from django_pgjobs import job, sessions, transactions
+from django_pgjobs import execution, job, sessions, transactions
 from django_pgjobs.models import Job, Queue
 from django_pgjobs.testing import drain
+from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 from tests.db.sessions import in_thread
 from tests.hold_ups import held_up_at
@@ -174,6 +175,37 @@ def test_a_commit_whose_answer_is_lost_is_done_and_counts_once(caplog):
     assert (enqueued.status, enqueued.attempts, enqueued.claims) == ("done", 1, 1)
     assert groups() == {"a"}
     assert len(opened) == 1
+
+
+def test_a_job_whose_commit_was_refused_is_counted_before_another_thread_takes_it(monkeypatch):
+    starts, lookers, refused = [], [], threading.Event()
+    failed, claim = execution.failed, Transactions._claim
+
+    @job(queue="ledger")
+    def write():
+        starts.append(threading.get_ident())
+        if len(starts) == 1:  # the constraint is deferred to the commit
+            Permission.objects.create(codename="x", name="x", content_type_id=10**6)
+
+    def failed_slowly(*arguments, **options):
+        """Give the other thread the time to look, before it is known that the first has failed."""
+        refused.set()
+        eventually(lambda: set(lookers) - set(starts[:1]))
+        return failed(*arguments, **options)
+
+    def claim_noted(*arguments):
+        answer = claim(*arguments)
+        if refused.is_set():
+            lookers.append(threading.get_ident())
+        return answer
+
+    monkeypatch.setattr(execution, "failed", failed_slowly)
+    monkeypatch.setattr(Transactions, "_claim", claim_noted)
+    enqueued = write.enqueue()
+    run()
+    enqueued.refresh_from_db()
+    assert (enqueued.status, enqueued.attempts, enqueued.claims) == ("pending", 1, 1)
+    assert "IntegrityError" in enqueued.last_error
 
 
 def test_without_autocommit_it_commits_all_the_same(monkeypatch):
