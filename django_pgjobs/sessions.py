@@ -3,8 +3,8 @@
 Invariant: it is made from the same settings as Django's (role included) but never taken from
 Django's pool, whose slots belong to the handlers; statements run at READ COMMITTED in autocommit,
 one transaction each, whatever the project's defaults are. They are prepared where nobody can stand
-between. One thread uses it at a time; another may cut it where the server does not answer, which no
-keepalive notices behind a proxy.
+between, unless the project says otherwise. One thread uses it at a time; another may cut it where the
+server does not answer, which no keepalive notices behind a proxy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONNECTION_ERRORS = (
 DATABASE_ERRORS = (psycopg.Error, django.db.Error)  # these, and all that a server may refuse
 
 _TRIES = 5
-_PREPARED_AFTER = 5  # executions, as by psycopg's own default
+_PREPARED_AFTER = 5  # executions, as by psycopg's own default, where the project says nothing
 # Seconds that a plan is kept. A table can grow by a million rows before its statistics say so, and
 # with them the server would drop plans by itself.
 _PLANS_KEPT = 10.0
@@ -138,46 +138,55 @@ class Session:
 
     def _execute(self, sql: str, params: Params, patience: float | None = None) -> Rows:
         connection = self._connect()
-        with self._begin(), self._cursor(connection, patience) as cursor:
-            if patience is None:
-                if time.monotonic() >= self._plan_anew:
-                    cursor.execute("discard plans")
-                    self._plan_anew = time.monotonic() + _PLANS_KEPT
-                cursor.execute(sql, params)
-            else:
-                # One message and so one transaction, for a pooler may share the session: nobody who
-                # stands still, or whose network does, can leave it open with rows locked.
-                lock_timeout = f"select set_config('lock_timeout', '{patience * 1000:.0f}ms', true)"
-                cursor.execute(f"{lock_timeout}; {sql}", params)
-                cursor.nextset()
+        if patience is not None:
+            return _execute_as_one(connection, sql, params, patience)
+        with self._begin(), connection.cursor() as cursor:
+            if time.monotonic() >= self._plan_anew:
+                cursor.execute("discard plans")
+                self._plan_anew = time.monotonic() + _PLANS_KEPT
+            cursor.execute(sql, params)
             return cursor.fetchall() if cursor.description else []
-
-    def _cursor(
-        self, connection: psycopg.Connection[Any], patience: float | None
-    ) -> psycopg.Cursor[Any]:
-        """Return a cursor; only one that binds on the client's side takes two statements at once."""
-        return connection.cursor() if patience is None else psycopg.ClientCursor(connection)
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._wrapper is None:
             self._wrapper = connect(self.alias)
-            self._adapt(self._wrapper.connection)
+            self._adapt(self._wrapper)
         connection: psycopg.Connection[Any] = self._wrapper.connection
         return connection
 
-    def _adapt(self, connection: psycopg.Connection[Any]) -> None:
+    def _adapt(self, wrapper: BaseDatabaseWrapper) -> None:
         """Prepare statements, and begin transactions at another level than the default, where one must."""
+        connection: psycopg.Connection[Any] = wrapper.connection
         asked = "select pg_backend_pid(), current_setting('default_transaction_isolation')"
         [(backend, level)] = connection.execute(asked).fetchall()
+        direct = backend == connection.info.backend_pid  # what stands between names another one
+        threshold = wrapper.settings_dict["OPTIONS"].get("prepare_threshold", _PREPARED_AFTER)
         self._plan_anew = math.inf
-        if backend == connection.info.backend_pid:  # what stands between names another one
+        if direct and threshold is not None:
             connection.cursor_factory = psycopg.Cursor
-            connection.prepare_threshold = _PREPARED_AFTER
+            connection.prepare_threshold = threshold
             self._plan_anew = time.monotonic() + _PLANS_KEPT
         self._begin = nullcontext  # autocommit costs no statement of its own
         if level != "read committed":
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             self._begin = connection.transaction
+
+
+def _execute_as_one(
+    connection: psycopg.Connection[Any], sql: str, params: Params, patience: float
+) -> Rows:
+    """Run a statement that waits for a lock only so long, and its settings, as one message.
+
+    So it is one transaction too, for a pooler may share the session: nobody who stands still, or whose
+    network does, can leave it open with rows locked.
+    """
+    limit = f"set local lock_timeout = '{patience * 1000:.0f}ms'"
+    level = "set transaction isolation level read committed"
+    with psycopg.ClientCursor(connection) as cursor:  # the only kind that sends several at once
+        cursor.execute(f"{level}; {limit}; {sql}", params)
+        while cursor.nextset():
+            pass
+        return cursor.fetchall() if cursor.description else []
 
 
 def break_off(wrapper: BaseDatabaseWrapper) -> None:

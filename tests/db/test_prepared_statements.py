@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
 
 from django_pgjobs import sessions
 
@@ -33,6 +34,17 @@ def plan(session):
 def test_what_is_run_often_is_prepared(grown):
     assert "Seq Scan" in plan(grown), "the plan of the empty table"
     assert grown.execute(FIND, {"n": 7}) == [(7,)]
+
+
+@pytest.mark.parametrize(("threshold", "prepared"), [(None, 0), (0, 1)])
+def test_the_project_says_otherwise(monkeypatch, session, threshold, prepared):
+    options = {**connection.settings_dict["OPTIONS"], "prepare_threshold": threshold}
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    count = "select count(*) from pg_prepared_statements where statement like %(like)s"
+    for _ in range(2 if prepared else 20):
+        session.execute("select %(n)s::int", {"n": 1})
+
+    assert session.execute(count, {"like": "select $1::int%"}) == [(prepared,)]
 
 
 def test_a_plan_is_not_kept_for_long(monkeypatch, session, request):
