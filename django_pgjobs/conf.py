@@ -67,6 +67,7 @@ class Problem(NamedTuple):
 KEYS = {field.name.upper(): field.name for field in fields(Settings)}
 _QUEUE_OPTIONS = {"claim": ("lease", "transaction")}
 _COUNTS = {"MAX_ATTEMPTS": 32_767, "MAX_PAYLOAD_BYTES": 2**28}
+_SHORTEST = 0.01  # seconds; half a HEARTBEAT bounds waits for locks, and 0 ms would mean no bound
 _LONGEST = 100 * 365 * 86_400.0
 
 
@@ -187,10 +188,10 @@ def _expected(key: str, value: Any) -> str:
     if isinstance(value, datetime.timedelta):
         value = value.total_seconds()
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and (value >= 0 if keeps else value > 0) and value <= _LONGEST:  # not so for NaN
+    least = 0 if keeps else _SHORTEST
+    if number and least <= value <= _LONGEST:  # not so for NaN
         return ""
-    least = "0 or more" if keeps else "more than 0"
-    return f"a number of seconds ({least}) or a timedelta" + (", or None for ever" * keeps)
+    return f"a number of seconds ({least} or more) or a timedelta" + (", or None for ever" * keeps)
 
 
 def _is_pattern(value: object) -> bool:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from psycopg import errors
-
 from django_pgjobs import upkeep
 from django_pgjobs.claims import Claim
-from django_pgjobs.sessions import CONNECTION_ERRORS, DATABASE_ERRORS, Execute, reason
+from django_pgjobs.sessions import DATABASE_ERRORS, Execute, Params, reason, refused
 
 logger = logging.getLogger(__name__)
 
 _DONE, _FAILED, _WAIT, _RUN = range(4)
 _MOST = 500  # names of a queue and a kind
-_TOO_LONG = (errors.LockNotAvailable, errors.QueryCanceled)  # for psycopg they are lost connections
 
 
 class Figures:
@@ -60,13 +57,25 @@ class Figures:
         names, sums = zip(*self._sums.items(), strict=True)
         queues, kinds = zip(*names, strict=True)
         done, failed, waits, runs = zip(*sums, strict=True)
-        columns = {"done": done, "failed": failed, "waits": waits, "runs": runs}
-        params = {"queues": queues, "kinds": kinds, **columns}
-        try:
-            execute(upkeep.ADD_FIGURES, {name: list(column) for name, column in params.items()})
-        except DATABASE_ERRORS as error:
-            if isinstance(error, CONNECTION_ERRORS) and not isinstance(error, _TOO_LONG):
-                raise
-            logger.warning("The figures could not be written down: %s", reason(error))
-        else:
+        columns = {"queues": queues, "kinds": kinds, "done": done, "failed": failed}
+        columns |= {"waits": waits, "runs": runs}
+        params = {name: list(column) for name, column in columns.items()}
+        if _done(execute, upkeep.ADD_FIGURES, params, "written down"):
             self._sums.clear()
+
+
+def prune(execute: Execute, keep: float) -> None:
+    """Delete the sums of minutes that are older than so many seconds, or else the next time."""
+    _done(execute, upkeep.PRUNE_FIGURES, {"keep": keep}, "pruned")
+
+
+def _done(execute: Execute, statement: str, params: Params, what: str) -> bool:
+    """Run a statement and say whether the server took it. A lost connection is raised."""
+    try:
+        execute(statement, params)
+    except DATABASE_ERRORS as error:
+        if not refused(error):
+            raise
+        logger.warning("The figures could not be %s: %s", what, reason(error))
+        return False
+    return True

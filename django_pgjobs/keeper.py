@@ -27,7 +27,6 @@ from django_pgjobs.sessions import (
 logger = logging.getLogger(__name__)
 
 AGAIN = 1.0  # seconds until a failed duty is tried again
-_PATIENCE = 2.0  # seconds to wait for a lock
 _SILENT = 60.0  # seconds until it is said again that the database cannot be reached
 
 
@@ -54,7 +53,7 @@ class Keeper:
         def reap(_execute: Execute) -> None:
             now = time.monotonic()
             # Somebody may have locked the table of jobs, to change it say. Heartbeats go on.
-            patience = min(_PATIENCE, interval / 2)
+            patience = min(reaper.PATIENCE, interval / 2)
             more = reaper.run(partial(self.session.execute, patience=patience)).more
             self._next_reap = now if more else now + interval
 

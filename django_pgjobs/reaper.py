@@ -1,7 +1,8 @@
 """Recover the jobs of dead workers, and delete finished jobs that are old enough.
 
 Invariant: death first, as a fact that is committed, then its jobs; a job whose worker is alive is
-never touched, however slow it is. Nothing here waits for a lock or needs handler code.
+never touched, however slow it is. Nothing here waits for a row or needs handler code, and the caller's
+`execute` bounds how long a statement waits for a table.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from django_pgjobs import conf, upkeep
+from django_pgjobs import conf, figures, upkeep
 from django_pgjobs.figures import Figures
 from django_pgjobs.sessions import Execute
 
 logger = logging.getLogger(__name__)
 
+PATIENCE = 2.0  # seconds that a statement of a pass should wait for the lock of a table, at most
 BATCH = 1_000  # rows of one statement: some 20 ms, far below any statement_timeout
 _WORKERS_KEPT = 7 * 86_400.0  # seconds that the row of a dead worker stays to be looked at
 _FIGURES_KEPT = 3 * 86_400.0  # seconds that the sums of a minute stay
@@ -69,10 +71,10 @@ def _record_deaths(execute: Execute, lease: float) -> int:
 
 def _reap(execute: Execute, lease: float) -> int:
     lost = execute(upkeep.REAP, {"lease": lease, "limit": BATCH})
-    figures = Figures()
+    sums = Figures()
     for job_id, queue, kind, status, attempts, started in lost:
         if started:
-            figures.add_lost(queue, kind)
+            sums.add_lost(queue, kind)
         logger.warning(
             "Job %s (%s) lost its worker in attempt %s: it is %s now.",
             job_id,
@@ -81,7 +83,7 @@ def _reap(execute: Execute, lease: float) -> int:
             status,
             extra={"job_id": job_id, "kind": kind, "attempt": attempts},
         )
-    figures.write(execute)
+    sums.write(execute)
     return len(lost)
 
 
@@ -90,7 +92,7 @@ def _prune(execute: Execute) -> int:
     for status, keep in _kept().items():
         pruned += len(execute(upkeep.PRUNE[status], {"keep": keep, "limit": BATCH}))
     execute(upkeep.PRUNE_WORKERS, {"keep": _WORKERS_KEPT})
-    execute(upkeep.PRUNE_FIGURES, {"keep": _FIGURES_KEPT})
+    figures.prune(execute, _FIGURES_KEPT)
     if pruned:
         logger.info("Pruned %s finished jobs.", pruned)
     return pruned

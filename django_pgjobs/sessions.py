@@ -213,6 +213,13 @@ def reason(error: Exception) -> str:
     return said or " ".join(str(error).split())
 
 
+def refused(error: Exception) -> bool:
+    """Whether the server said no, and the connection is as good as before."""
+    # psycopg counts what took too long among the errors of a lost connection.
+    too_long = isinstance(error, errors.LockNotAvailable | errors.QueryCanceled)
+    return too_long or not isinstance(error, CONNECTION_ERRORS)
+
+
 def in_transaction(alias: str) -> bool:
     """Say whether Django's connection is inside `atomic()`, as in a TestCase."""
     return connections[alias].in_atomic_block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 from django.db import connection
 
@@ -81,6 +82,22 @@ def test_with_an_interval_it_goes_on_until_it_is_told_to_stop(processes, lost):
     eventually(lambda: status(lost) == "pending")
     assert process.alive
     assert process.stop() == 0
+
+
+@pytest.mark.parametrize("table", ["figure", "job"])
+def test_a_locked_table_is_waited_for_no_longer_than_some_seconds(
+    processes, lost, database_url, table
+):
+    with psycopg.connect(database_url) as other:
+        other.execute(f"lock table django_pgjobs_{table}")
+        process = processes.reaper("--verbosity", "1", pgjobs={})
+        assert process.wait(within=20) == (1 if table == "job" else 0)
+    if table == "job":
+        assert "refuses a statement: canceling statement due to lock timeout" in process.output
+    else:
+        assert "The figures could not be pruned" in process.output
+        assert "reaped 1 jobs, pruned 1 finished jobs" in process.output
+        assert status(lost) == "pending"
 
 
 def test_it_needs_no_handler_code(processes, lost, tmp_path):

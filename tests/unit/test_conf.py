@@ -16,7 +16,24 @@ KEEPS = ["KEEP_DONE", "KEEP_FAILED", "KEEP_CANCELLED"]
 COUNTS = ["MAX_ATTEMPTS", "MAX_PAYLOAD_BYTES"]
 
 REFUSED = [
-    (SECONDS, [0, -1, None, "60", True, math.nan, math.inf, 1e12, 10**400, [], timedelta(0)]),
+    (
+        SECONDS,
+        [
+            0,
+            -1,
+            0.0009,
+            timedelta(milliseconds=9),
+            None,
+            "60",
+            True,
+            math.nan,
+            math.inf,
+            1e12,
+            10**400,
+            [],
+            timedelta(0),
+        ],
+    ),
     (KEEPS, [-1, "7", True, math.nan, math.inf, -(10**400), {}, timedelta(-1)]),
     (COUNTS, [0, -1, None, 1.0, "5", True, 10**400, timedelta(1)]),
     (["NOTIFY"], [None, 0, 1, "yes"]),
@@ -27,7 +44,7 @@ REFUSED = [
 ]
 ALLOWED = [
     (["LEASE"], [60, 60.5, timedelta(minutes=5)]),
-    (["HEARTBEAT", "POLL", "SHUTDOWN_TIMEOUT"], [1, 0.5, timedelta(seconds=2)]),
+    (["HEARTBEAT", "POLL", "SHUTDOWN_TIMEOUT"], [1, 0.5, 0.01, timedelta(seconds=2)]),
     (KEEPS, [None, 0, 1.5, timedelta(0), timedelta(days=365)]),
     (COUNTS, [1, 32_767]),
     (["NOTIFY"], [True, False]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -14,13 +15,13 @@ from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
 from django_pgjobs.reaper import Counts
 from django_pgjobs.sessions import (
-    CONNECTION_ERRORS,
     DATABASE_ERRORS,
     Execute,
     Session,
     execute_on_django,
     in_transaction,
     reason,
+    refused,
 )
 
 
@@ -59,7 +60,11 @@ class Command(BaseCommand):
         database = arguments.jobs_database(options["database"])
         # In a test's transaction its jobs can be seen on Django's connection only.
         session = None if in_transaction(database) else Session(database)
-        execute = session.execute if session else execute_on_django(database)
+        execute = (
+            partial(session.execute, patience=reaper.PATIENCE)
+            if session
+            else execute_on_django(database)
+        )
         stopped = Mailbox[None]()
         try:
             with on_signals(lambda: stopped.put(None)):
@@ -83,8 +88,7 @@ class Command(BaseCommand):
             except (errors.UndefinedTable, errors.UndefinedColumn):
                 raise
             except DATABASE_ERRORS as error:
-                refused = not isinstance(error, CONNECTION_ERRORS)
-                what = "refuses a statement" if refused else "cannot be reached"
+                what = "refuses a statement" if refused(error) else "cannot be reached"
                 told = f"The database {what}: {reason(error)}."
                 if not options["interval"]:
                     raise CommandError(told) from error
