@@ -138,8 +138,8 @@ class _Standing(NamedTuple):
             return self.claims == outcome.claim.claims
         if isinstance(outcome, Done) or self.error is None:
             return False
-        noted: dict[str, object] = json.loads(self.error)  # ours, and the time
-        return outcome.error.items() <= noted.items()
+        noted = json.loads(self.error)  # ours, and the time, if SQL has put nothing else there
+        return isinstance(noted, dict) and outcome.error.items() <= noted.items()
 
 
 _GONE = _Standing()
