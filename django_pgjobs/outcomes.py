@@ -151,8 +151,8 @@ class _Standing(NamedTuple):
             return self.claims == outcome.claim.claims
         if not isinstance(outcome, Failed) or self.error is None:
             return False  # a snooze leaves no trace: it is logged as lost, and was none
-        noted: dict[str, object] = json.loads(self.error)  # ours, and the time
-        return outcome.error.items() <= noted.items()
+        noted = json.loads(self.error)  # ours, and the time, if SQL has put nothing else there
+        return isinstance(noted, dict) and outcome.error.items() <= noted.items()
 
 
 _GONE = _Standing()

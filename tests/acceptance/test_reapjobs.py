@@ -141,24 +141,13 @@ def test_wrong_arguments_are_a_usage_error(processes, argument):
     assert "usage:" in process.output
 
 
-def test_a_loop_outlives_a_refusal(processes, transactional_db):
-    """As after a migration, where a prepared statement has the type of a column that it had."""
-    process = processes.reaper("--interval", "0.05", pgjobs={})
+def test_a_loop_outlives_a_refusal(processes, lost, database_url):
+    process = processes.reaper("--interval", "0.05", "--no-prune", pgjobs={})
+    eventually(lambda: status(lost) == "pending")
+    with psycopg.connect(database_url) as other:
+        other.execute("lock table django_pgjobs_job")
+        eventually(lambda: "refuses a statement: canceling statement due to lock" in process.output)
     worker = Worker.objects.create(host="h", pid=1, threads=1)
-    with connection.cursor() as cursor:
-
-        def dies_again():
-            cursor.execute(
-                "update django_pgjobs_worker set died_at = null, heartbeat_at = now() - interval '1 h'"
-            )
-            eventually(lambda: Worker.objects.get(pk=worker.pk).died_at)
-
-        for _ in range(7):  # then it is prepared
-            dies_again()
-        cursor.execute("alter table django_pgjobs_worker alter host type varchar(254)")
-        try:
-            dies_again()
-        finally:
-            cursor.execute("alter table django_pgjobs_worker alter host type varchar(255)")
-    assert "refuses a statement: cached plan" in process.output
+    Worker.objects.filter(pk=worker.pk).update(heartbeat_at=worker.started_at - timedelta(hours=1))
+    eventually(lambda: Worker.objects.get(pk=worker.pk).died_at)
     assert process.stop() == 0

@@ -86,6 +86,14 @@ def test_the_same_outcome_twice_is_written_once_and_no_loss(outcome, cancelled, 
     assert "lease" not in caplog.text
 
 
+@pytest.mark.parametrize("errors", [[], [1], ["x"], [None], [[]], [{}]], ids=str)
+def test_a_loss_is_one_whatever_sql_has_put_among_the_errors(errors):
+    job = make(claims=1, errors=errors)
+    stale = failure(claim_of(job))
+
+    assert settle(stale) == [stale]
+
+
 def test_a_failure_whose_job_is_done_by_its_own_claim_is_no_loss():
     """As of an atomic handler: the answer to its COMMIT was lost."""
     job = make("running")
