@@ -337,7 +337,6 @@ def test_what_a_handler_asks_for_is_overruled_by_neither():
         (), [], "ValueError", ValueError("x"), 5, int, BaseException, KeyboardInterrupt,
         (ValueError, SystemExit), (ValueError, (KeyError,)), (ValueError, None), lambda error: True,
     ],
-    ids=repr,
 )  # fmt: skip
 def test_what_is_no_exception_type_is_refused_by_the_option_s_name(option, value):
     given = {"retry": None, "retry_on": None, "discard_on": None, option: value}
