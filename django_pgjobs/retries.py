@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from random import Random
 
 _DAY = 86_400
-_LONGEST_CAP = (
-    1_000_000_000  # seconds, 31 years: `run_at` stays far inside what the table can store
-)
+_LONGEST_CAP = 1_000_000_000  # seconds, 31 years
 _JITTER = 0.1  # the share of a delay over which it is spread
 _MOST_DELAYS = 1_000
 
 # What a handler says by raising them, or meant to say, is about this job: no general rule overrules it.
 _ASKED = (Retry, Snooze, InvalidDelay)
-
 
 # What the options of `@job` take beside a policy and a single class.
 Delays = Sequence[float | datetime.timedelta]

@@ -63,7 +63,7 @@ def timeline(job: Job) -> list[Event]:
     events += _failures(job)
     if job.locked_at:
         events.append(Event(job.locked_at, gettext("Claimed"), _worker(job.locked_by)))
-    elif job.attempted_at and job.finished_at:
+    elif job.attempted_at:
         events.append(Event(job.attempted_at, gettext("Last attempt began")))
     if job.cancel_requested_at:
         events.append(Event(job.cancel_requested_at, gettext("Cancel requested")))

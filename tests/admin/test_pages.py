@@ -113,6 +113,14 @@ def test_the_page_of_a_job_tells_all_that_is_known(as_user):
         assert part in text, part
 
 
+def test_a_snoozed_job_shows_that_it_was_started(as_user):
+    snoozed, new = rows.make(claims=1, attempted_at=rows.AGO, run_at=rows.FUTURE), rows.make()
+    client = as_user("viewer")
+    pages = [client.get(f"{JOBS}{job.pk}/change/").text for job in (snoozed, new)]
+    assert ["Last attempt began" in page for page in pages] == [True, False]
+    assert "Due (attempt 1)" in pages[0]
+
+
 def test_a_row_that_sql_has_filled_oddly_is_shown_all_the_same(as_user):
     client = as_user("viewer")
     odd = [1, "x", None, {"at": 7}, {"at": "yesterday", "attempt": None}, {"traceback": ["a"]}]

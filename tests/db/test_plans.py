@@ -142,7 +142,8 @@ def running(session):
 
 @modes
 @pytest.mark.parametrize(
-    "statement", ["COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "RELEASE"]
+    "statement",
+    ["COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "SNOOZE", "RELEASE"],
 )
 def test_a_settle_finds_its_rows_by_the_primary_key(filled, statement, mode):
     ids = running(filled)
