@@ -8,17 +8,26 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 from django.db.models import F
 
-from django_pgjobs import Unique, job
+from django_pgjobs import Unique, get_job, job
 from django_pgjobs.claims import Claimer
+from django_pgjobs.lifecycle import FINAL
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import Session
-from tests.concurrency.hand_session import REPEATABLE_READ, is_serialization_failure
+from tests import audit
+from tests.concurrency.actors import ACTORS, EXPECTED, prepare
+from tests.concurrency.hand_session import (
+    READ_COMMITTED,
+    REPEATABLE_READ,
+    is_serialization_failure,
+)
 from tests.db.rows import claim_of
 from tests.waiting import eventually
 
@@ -269,6 +278,36 @@ def test_a_running_job_is_neither_locked_nor_waited_for(declare, sessions, worke
     assert claimed == [(first.id,)]
     one.commit()
     other.commit()
+
+
+WRITERS = [(state, actor) for state in ("pending", "running", "lost") for actor in EXPECTED[state]]
+
+
+@pytest.mark.parametrize("level", [READ_COMMITTED, REPEATABLE_READ])
+def test_who_finds_a_job_waits_for_nobody_who_writes_it_nor_they_for_whom_it_was_found(
+    sessions, level
+):
+    compiled = Claimer("default", 0)
+    unique = get_job("noop").using(unique_key="k")
+    for (state, actor), order in product(WRITERS, ("write, find", "find, write")):
+        case = prepare(state, compiled)
+        Job.objects.update(unique_key=unique._unique_key({}))
+        audit.clear()
+        for session in sessions:
+            session.begin(level)
+        writer, finder = sessions
+        if order == "write, find":
+            written = writer.run(partial(ACTORS[actor], case))
+        found = finder.start(lambda _: unique.enqueue().id)
+        assert not finder.waits_for(writer, found), (state, actor)
+        if order == "find, write":
+            written = writer.run(partial(ACTORS[actor], case))
+        writer.commit()
+        finder.commit()
+
+        assert (written, found.result()) == (1, case.job), (state, actor, order)
+        held = EXPECTED[state][actor] not in FINAL
+        assert (unique.enqueue().id == case.job) == held, (state, actor, order)
 
 
 def test_a_period_that_is_over_is_over_once(declare, sessions):
