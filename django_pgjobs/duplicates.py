@@ -23,7 +23,7 @@ from django_pgjobs.uniqueness import Unique
 if TYPE_CHECKING:
     from django_pgjobs.options import Options
 
-Keyed = tuple[str | None, str]  # a key, or None where the rule makes none, and an encoded payload
+Keyed = tuple[str, str | None]  # an encoded payload, and its key or None where the rule makes none
 
 _TRIES = 100
 
@@ -77,7 +77,7 @@ def insert(kind: str, payload: str, options: Options, key: str) -> Job:
     """
     call = _Call.of(kind, options)
     for _ in range(_TRIES):
-        [placed] = _place(call, [(key, payload)])
+        [placed] = _place(call, [(payload, key)])
         if placed.new:
             stored = {"created_at": placed.created_at, "run_at": placed.run_at, "unique_key": key}
             return enqueueing.as_stored(call.alias, call.row, payload, id=placed.id, **stored)
@@ -89,7 +89,7 @@ def insert(kind: str, payload: str, options: Options, key: str) -> Job:
 
 
 def insert_many(kind: str, keyed: Iterable[Keyed], options: Options) -> list[int]:
-    """Insert a job for each key and payload, all or none; return the ids in order.
+    """Insert a job for each payload and key, all or none; return the ids in order.
 
     Where a key is held, or comes again, the id is that of the job that has it.
 
@@ -109,7 +109,7 @@ def insert_many(kind: str, keyed: Iterable[Keyed], options: Options) -> list[int
 def _place_chunk(call: _Call, chunk: Sequence[Keyed]) -> list[int]:
     """Place each key once: with its first payload, or with its last where that replaces."""
     chosen: dict[str | int, Keyed] = {}
-    names = [position if key is None else key for position, (key, _) in enumerate(chunk)]
+    names = [position if key is None else key for position, (_, key) in enumerate(chunk)]
     for name, job in zip(names, chunk, strict=True):
         if name in chosen and call.rule.conflict == "raise":
             raise DuplicateJob.of(call.row["kind"], None)
@@ -148,13 +148,13 @@ def _ask_until_told(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
 
 
 def _free_expired(call: _Call, keyed: Sequence[Keyed]) -> None:
-    keys = [key for key, _ in keyed]
+    keys = [key for _, key in keyed]
     with connections[call.alias].cursor() as cursor:
         cursor.execute(statements.FREE_EXPIRED, {"keys": keys, "period": call.rule.seconds})
 
 
 def _ask(call: _Call, keyed: Sequence[Keyed]) -> list[_Placed]:
-    keys, payloads = map(list, zip(*keyed, strict=True))
+    payloads, keys = map(list, zip(*keyed, strict=True))
     with connections[call.alias].cursor() as cursor:
         cursor.execute(call.statement, {**call.row, "keys": keys, "payloads": payloads})
         rows = sorted(cursor.fetchall())

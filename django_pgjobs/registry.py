@@ -105,7 +105,7 @@ class JobType(Generic[P, R]):
         bound = (self.signature.bind(self.kind, (), payload) for payload in payloads)
         if self.options.rule is None:
             return enqueueing.insert_many(self.kind, map(self._encode, bound), self.options)
-        keyed = ((self._unique_key(payload), self._encode(payload)) for payload in bound)
+        keyed = ((self._encode(payload), self._unique_key(payload)) for payload in bound)
         return duplicates.insert_many(self.kind, keyed, self.options)
 
     def using(self, **changes: Unpack[Changes]) -> Self:

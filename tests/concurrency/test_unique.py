@@ -175,35 +175,30 @@ def test_until_start_every_enqueue_that_is_committed_is_followed_by_a_start(decl
             assert started[job_id] > ended
 
 
-@pytest.mark.parametrize("ending", ["commits", "rolls back", "dies"])
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_a_job_that_is_not_committed_is_waited_for_and_believed_only_then(
-    declare, sessions, ending, many
-):
-    sync = declare("a")
+def test_a_job_that_is_not_committed_is_waited_for_and_believed_only_then(declare, sessions, many):
+    sync = declare(["a", "b"])
     one, other = sessions
-    one.begin()
-    other.begin()
 
-    def enqueue(_=None):
-        return sync.enqueue_many([{"a": 2}, {"a": 1}])[1] if many else sync.enqueue(a=1).id
+    def enqueue(ending):
+        if many:
+            return sync.enqueue_many([{"a": 2, "b": ending}, {"a": 1, "b": ending}])[1]
+        return sync.enqueue(a=1, b=ending).id
 
-    first = one.do(enqueue)
-    step = other.start(enqueue)
-    assert other.waits_for(one, step)
-    match ending:
-        case "commits":
-            one.commit()
-        case "rolls back":
-            one.rollback()
-        case "dies":
-            one.die()
-    second = step.result(timeout=10)
-    assert other.do(Job.objects.filter(payload__a=1).count) == 1  # usable
-    other.commit()
+    for ending, end in (("commits", one.commit), ("rolls back", one.rollback), ("dies", one.die)):
+        one.begin()
+        other.begin()
+        first = one.do(partial(enqueue, ending))
+        step = other.start(lambda _, ending=ending: enqueue(ending))
+        assert other.waits_for(one, step)
+        end()
+        second = step.result(timeout=10)
+        found = Job.objects.filter(payload__a=1, payload__b=ending)
+        assert other.do(found.count) == 1  # its transaction is usable
+        other.commit()
 
-    assert (second == first) == (ending == "commits")
-    assert list(Job.objects.filter(payload__a=1).values_list("id", flat=True)) == [second]
+        assert (second == first) == (ending == "commits")
+        assert found.get().id == second
 
 
 def test_under_repeatable_read_a_job_that_the_snapshot_lacks_is_postgresqls_own_refusal(

@@ -125,6 +125,7 @@ def test_a_key_of_one_s_own_needs_no_rule():
     assert add(unique_key="x" * 3_000).enqueue(a=2) == first
     assert first.unique_key.startswith("finished:add:")
     assert add(unique_key="x").enqueue(a=1) != first
+    assert add(unique_key="x" * 10**6).enqueue(a=1) != first
     assert add(unique_key=None).enqueue(a=1).unique_key is None
     # An empty key is a key.
     assert add(unique_key="").enqueue(a=1) == add(unique_key="").enqueue(a=2)
