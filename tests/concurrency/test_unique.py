@@ -201,22 +201,20 @@ def test_a_job_that_is_not_committed_is_waited_for_and_believed_only_then(declar
         assert found.get().id == second
 
 
-def test_under_repeatable_read_a_job_that_the_snapshot_lacks_is_postgresqls_own_refusal(
-    declare, sessions
-):
-    sync = declare()
+def test_under_repeatable_read_a_job_that_the_snapshot_lacks_is_postgresqls_own_refusal(sessions):
     one, other = sessions
-    one.begin(REPEATABLE_READ)
-    other.begin(REPEATABLE_READ)
-    other.do(Job.objects.count)
-    one.do(lambda: sync.enqueue(a=1))
-    one.commit()
+    for number, conflict in enumerate(("skip", "replace", "raise")):
+        sync = get_job("add").using(unique=Unique(conflict=conflict))
+        one.begin(REPEATABLE_READ)
+        other.begin(REPEATABLE_READ)
+        one.do(partial(sync.enqueue, number))
+        one.commit()
 
-    with pytest.raises(DatabaseError) as raised:
-        other.do(lambda: sync.enqueue(a=1))
+        with pytest.raises(DatabaseError) as raised:
+            other.do(partial(sync.enqueue, number))
 
-    assert is_serialization_failure(raised.value)
-    other.rollback()
+        assert is_serialization_failure(raised.value)
+        other.rollback()
 
 
 @pytest.mark.parametrize("conflict", ["skip", "replace"])

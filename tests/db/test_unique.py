@@ -327,6 +327,18 @@ def test_the_ids_of_a_batch_are_in_its_order(declare, monkeypatch):
     assert list(Job.objects.order_by("id").values_list("payload__a", flat=True)) == list(range(30))
 
 
+@pytest.mark.parametrize(("conflict", "woken"), [("skip", [1, 0, 0]), ("replace", [1, 1, 0])])
+def test_workers_are_woken_for_what_is_new_or_replaced_and_due(
+    declare, django_capture_on_commit_callbacks, conflict, woken
+):
+    sync = declare("a", conflict=conflict)
+
+    for number, (expected, delay) in enumerate(zip(woken, (0, 0, 60), strict=True)):
+        with django_capture_on_commit_callbacks() as callbacks:
+            sync.using(queue=f"q{number}", delay=delay).enqueue(a=1)
+        assert len(callbacks) == expected
+
+
 # ------------------------------------------------------------------------------------------- refused
 
 REFUSED = [
