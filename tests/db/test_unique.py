@@ -129,8 +129,17 @@ def test_a_key_of_one_s_own_needs_no_rule():
     assert add(unique_key=None).enqueue(a=1).unique_key is None
     # An empty key is a key.
     assert add(unique_key="").enqueue(a=1) == add(unique_key="").enqueue(a=2)
-    # Of its kind.
-    assert get_job("noop").using(unique_key="x").enqueue().kind == "noop"
+
+
+def test_a_key_belongs_to_its_kind(kinds):
+    for kind in ("k" * 199 + "1", "k" * 199 + "2"):
+        job(kind=kind)(lambda: None)
+
+    made = [
+        get_job(kind).using(unique_key="x").enqueue() for kind in kinds if kind.startswith("kk")
+    ]
+
+    assert len({each.unique_key for each in made}) == len({each.kind for each in made}) == 2
 
 
 def test_a_key_of_one_s_own_replaces_that_of_the_rule_and_keeps_the_rest(declare):
