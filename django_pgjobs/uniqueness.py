@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,8 +24,6 @@ CONFLICTS = ("skip", "replace", "raise")
 LONGEST_PERIOD = 100 * 365.25 * 86_400  # seconds
 
 _KIND_SHOWN = 50  # characters of the kind in a key, for people
-_MAX_BYTES = 1_000_000  # of what a key is made of
-
 Key = str | Iterable[str] | Callable[[Mapping[str, Any]], object] | None
 
 
@@ -102,7 +101,8 @@ class Unique:
         if part is None:
             return None
         try:
-            text = payloads.encode({"key": part}, max_bytes=_MAX_BYTES)
+            # Of any size: what is stored is the digest, and the payload has its own limit.
+            text = payloads.encode({"key": part}, max_bytes=sys.maxsize)
         except InvalidPayload:
             raise InvalidPayload(
                 f"The unique key of {kind!r:.100} must be storable, got {shown(part)}. Return text, for "

@@ -96,6 +96,12 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "conflicts-are-errors": (
         f"{_RIVALS}test_a_job_that_is_not_committed_is_waited_for_and_believed_only_then",
     ),
+    "finders-lock": (
+        f"{_RIVALS}test_who_finds_a_job_waits_for_nobody_who_writes_it_nor_they_for_whom_it_was_found",
+    ),
+    "batches-keep-a-part": (
+        f"{_RIVALS}test_until_start_every_enqueue_that_is_committed_is_followed_by_a_start",
+    ),
     "keys-are-taken-in-any-order": (
         f"{_RIVALS}test_of_many_who_enqueue_the_same_keys_each_is_told_of_the_one_job_there_is",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from tests.statement_faults import _change, _change_claims, _statements
 
@@ -36,6 +37,22 @@ def running_jobs_are_replaced() -> None:
     _change("INSERT_OR_REPLACE", "where job.status = 'pending'", "")
 
 
+def finders_lock() -> None:
+    """Lock a job that is found, though it may run."""
+    held = _statements()._HELD
+    _change("INSERT_OR_FIND", held, f"{held} for share")
+
+
+def batches_keep_a_part() -> None:
+    """Keep what was inserted of a batch, while others of its keys are asked for again."""
+    from django_pgjobs import duplicates  # noqa: PLC0415 -- no models before the apps are loaded
+
+    class Kept:
+        atomic = staticmethod(lambda using: nullcontext())
+
+    duplicates.transaction = Kept
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -44,5 +61,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         conflicts_are_errors,
         keys_are_taken_in_any_order,
         running_jobs_are_replaced,
+        finders_lock,
+        batches_keep_a_part,
     )
 }

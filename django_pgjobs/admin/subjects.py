@@ -66,10 +66,7 @@ class SubjectJobsMixin(_ModelAdmin):
     def subject_jobs(self, obj: Model) -> str:
         """The newest jobs about this object, and the way to all of them."""
         about = JobQuerySet(Job, using=router.db_for_write(Job)).for_subject(obj)
-        # In the order of the index, which begins with the subject.
-        newest = about.order_by("-subject_type", "-subject_id", "-id").only(
-            *_COLUMNS, "max_attempts"
-        )
+        newest = about.order_by("-id").only(*_COLUMNS, "max_attempts")
         jobs = list(newest[: SHOWN + 1])
         if not jobs:
             return details.NONE

@@ -8,17 +8,26 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 from django.db.models import F
 
-from django_pgjobs import Unique, job
+from django_pgjobs import Unique, get_job, job
 from django_pgjobs.claims import Claimer
+from django_pgjobs.lifecycle import FINAL
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import Session
-from tests.concurrency.hand_session import REPEATABLE_READ, is_serialization_failure
+from tests import audit
+from tests.concurrency.actors import ACTORS, EXPECTED, prepare
+from tests.concurrency.hand_session import (
+    READ_COMMITTED,
+    REPEATABLE_READ,
+    is_serialization_failure,
+)
 from tests.db.rows import claim_of
 from tests.waiting import eventually
 
@@ -166,53 +175,46 @@ def test_until_start_every_enqueue_that_is_committed_is_followed_by_a_start(decl
             assert started[job_id] > ended
 
 
-@pytest.mark.parametrize("ending", ["commits", "rolls back", "dies"])
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_a_job_that_is_not_committed_is_waited_for_and_believed_only_then(
-    declare, sessions, ending, many
-):
-    sync = declare("a")
+def test_a_job_that_is_not_committed_is_waited_for_and_believed_only_then(declare, sessions, many):
+    sync = declare(["a", "b"])
     one, other = sessions
-    one.begin()
-    other.begin()
 
-    def enqueue(_=None):
-        return sync.enqueue_many([{"a": 2}, {"a": 1}])[1] if many else sync.enqueue(a=1).id
+    def enqueue(ending):
+        if many:
+            return sync.enqueue_many([{"a": 2, "b": ending}, {"a": 1, "b": ending}])[1]
+        return sync.enqueue(a=1, b=ending).id
 
-    first = one.do(enqueue)
-    step = other.start(enqueue)
-    assert other.waits_for(one, step)
-    match ending:
-        case "commits":
-            one.commit()
-        case "rolls back":
-            one.rollback()
-        case "dies":
-            one.die()
-    second = step.result(timeout=10)
-    assert other.do(Job.objects.filter(payload__a=1).count) == 1  # usable
-    other.commit()
+    for ending, end in (("commits", one.commit), ("rolls back", one.rollback), ("dies", one.die)):
+        one.begin()
+        other.begin()
+        first = one.do(partial(enqueue, ending))
+        step = other.start(lambda _, ending=ending: enqueue(ending))
+        assert other.waits_for(one, step)
+        end()
+        second = step.result(timeout=10)
+        found = Job.objects.filter(payload__a=1, payload__b=ending)
+        assert other.do(found.count) == 1  # its transaction is usable
+        other.commit()
 
-    assert (second == first) == (ending == "commits")
-    assert list(Job.objects.filter(payload__a=1).values_list("id", flat=True)) == [second]
+        assert (second == first) == (ending == "commits")
+        assert found.get().id == second
 
 
-def test_under_repeatable_read_a_job_that_the_snapshot_lacks_is_postgresqls_own_refusal(
-    declare, sessions
-):
-    sync = declare()
+def test_under_repeatable_read_a_job_that_the_snapshot_lacks_is_postgresqls_own_refusal(sessions):
     one, other = sessions
-    one.begin(REPEATABLE_READ)
-    other.begin(REPEATABLE_READ)
-    other.do(Job.objects.count)
-    one.do(lambda: sync.enqueue(a=1))
-    one.commit()
+    for number, conflict in enumerate(("skip", "replace", "raise")):
+        sync = get_job("add").using(unique=Unique(conflict=conflict))
+        one.begin(REPEATABLE_READ)
+        other.begin(REPEATABLE_READ)
+        one.do(partial(sync.enqueue, number))
+        one.commit()
 
-    with pytest.raises(DatabaseError) as raised:
-        other.do(lambda: sync.enqueue(a=1))
+        with pytest.raises(DatabaseError) as raised:
+            other.do(partial(sync.enqueue, number))
 
-    assert is_serialization_failure(raised.value)
-    other.rollback()
+        assert is_serialization_failure(raised.value)
+        other.rollback()
 
 
 @pytest.mark.parametrize("conflict", ["skip", "replace"])
@@ -269,6 +271,36 @@ def test_a_running_job_is_neither_locked_nor_waited_for(declare, sessions, worke
     assert claimed == [(first.id,)]
     one.commit()
     other.commit()
+
+
+WRITERS = [(state, actor) for state in ("pending", "running", "lost") for actor in EXPECTED[state]]
+
+
+@pytest.mark.parametrize("level", [READ_COMMITTED, REPEATABLE_READ])
+def test_who_finds_a_job_waits_for_nobody_who_writes_it_nor_they_for_whom_it_was_found(
+    sessions, level
+):
+    compiled = Claimer("default", 0)
+    unique = get_job("noop").using(unique_key="k")
+    for (state, actor), order in product(WRITERS, ("write, find", "find, write")):
+        case = prepare(state, compiled)
+        Job.objects.update(unique_key=unique._unique_key({}))
+        audit.clear()
+        for session in sessions:
+            session.begin(level)
+        writer, finder = sessions
+        if order == "write, find":
+            written = writer.run(partial(ACTORS[actor], case))
+        found = finder.start(lambda _: unique.enqueue().id)
+        assert not finder.waits_for(writer, found), (state, actor)
+        if order == "find, write":
+            written = writer.run(partial(ACTORS[actor], case))
+        writer.commit()
+        finder.commit()
+
+        assert (written, found.result()) == (1, case.job), (state, actor, order)
+        held = EXPECTED[state][actor] not in FINAL
+        assert (unique.enqueue().id == case.job) == held, (state, actor, order)
 
 
 def test_a_period_that_is_over_is_over_once(declare, sessions):

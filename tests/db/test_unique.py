@@ -125,11 +125,21 @@ def test_a_key_of_one_s_own_needs_no_rule():
     assert add(unique_key="x" * 3_000).enqueue(a=2) == first
     assert first.unique_key.startswith("finished:add:")
     assert add(unique_key="x").enqueue(a=1) != first
+    assert add(unique_key="x" * 10**6).enqueue(a=1) != first
     assert add(unique_key=None).enqueue(a=1).unique_key is None
     # An empty key is a key.
     assert add(unique_key="").enqueue(a=1) == add(unique_key="").enqueue(a=2)
-    # Of its kind.
-    assert get_job("noop").using(unique_key="x").enqueue().kind == "noop"
+
+
+def test_a_key_belongs_to_its_kind(kinds):
+    for kind in ("k" * 199 + "1", "k" * 199 + "2"):
+        job(kind=kind)(lambda: None)
+
+    made = [
+        get_job(kind).using(unique_key="x").enqueue() for kind in kinds if kind.startswith("kk")
+    ]
+
+    assert len({each.unique_key for each in made}) == len({each.kind for each in made}) == 2
 
 
 def test_a_key_of_one_s_own_replaces_that_of_the_rule_and_keeps_the_rest(declare):
@@ -324,6 +334,18 @@ def test_the_ids_of_a_batch_are_in_its_order(declare, monkeypatch):
 
     assert ids == sorted(set(ids))
     assert list(Job.objects.order_by("id").values_list("payload__a", flat=True)) == list(range(30))
+
+
+@pytest.mark.parametrize(("conflict", "woken"), [("skip", [1, 0, 0]), ("replace", [1, 1, 0])])
+def test_workers_are_woken_for_what_is_new_or_replaced_and_due(
+    declare, django_capture_on_commit_callbacks, conflict, woken
+):
+    sync = declare("a", conflict=conflict)
+
+    for number, (expected, delay) in enumerate(zip(woken, (0, 0, 60), strict=True)):
+        with django_capture_on_commit_callbacks() as callbacks:
+            sync.using(queue=f"q{number}", delay=delay).enqueue(a=1)
+        assert len(callbacks) == expected
 
 
 # ------------------------------------------------------------------------------------------- refused
