@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 LOOK = 5.0  # seconds after which a change of the table is noticed
 AGAIN = 0.5  # seconds until what failed, or somebody else holds, is tried again
+_ONCE = 30.0  # seconds for what a drain waits for
 _REFUSED = 60.0  # seconds until a schedule that cannot be fired is tried again
 _SILENT = 60.0  # seconds until it is said again that the database is no use
 
@@ -55,10 +56,10 @@ class Ticker:
             self._inbox.put(None)
 
     def fire_once(self) -> None:
-        """Fire what is due by now, and return when that is done, well or not."""
+        """Fire what is due by now, and return when that is done, well or not, or takes too long."""
         thread = threading.Thread(target=self._run_once, name="pgjobs-ticker", daemon=True)
         thread.start()
-        thread.join()
+        thread.join(_ONCE)
 
     def cut(self, seconds: float) -> None:
         """Break the connection if a round has not ended for so long. For other threads."""

@@ -146,8 +146,8 @@ def schedule(job: Job) -> str:
     if not name:
         return NONE
     moment = _moment(tick)
-    told = tick if moment is None else localize(_here(moment))
-    return f"{name} ({told or gettext('Run now')})"
+    by_hand = gettext("Run now")
+    return f"{name} ({(tick or by_hand) if moment is None else localize(_here(moment))})"
 
 
 @admin.display(description=_("payload"))

@@ -133,9 +133,6 @@ def tour(client, language: str) -> tuple[Tour, list[Any]]:
             look(client.get(f"{ADMIN}job/{pk}/change/"))
             look(client.get(f"{ADMIN}job/{pk}/history/"))
         look(client.get(f"{ADMIN}worker/{made['worker'].pk}/change/"))
-        for pk in Schedule.objects.values_list("pk", flat=True):
-            look(client.get(f"{ADMIN}schedule/{pk}/change/"))
-        look(client.get(f"{ADMIN}schedule/{pk}/history/"))
         look(client.get("/admin/"))
         seen.feed(client.get(f"{ADMIN}job/figures/").json()["cards"])
 
@@ -155,7 +152,7 @@ def tour(client, language: str) -> tuple[Tour, list[Any]]:
     choose("run_now", [made["delayed"].pk, made["running"].pk])
     look(client.post(f"{ADMIN}job/{made['done'].pk}/act/retry/", follow=True))
     look(client.post(f"{ADMIN}job/{made['failed'].pk}/act/cancel/", follow=True))
-    act_on_schedules(client, look, seen)
+    tour_schedules(client, look, seen)
     everywhere()
     choose("delete", ids[:1], confirmed="1")
     stored = [
@@ -168,14 +165,15 @@ def tour(client, language: str) -> tuple[Tour, list[Any]]:
     return seen, stored
 
 
-def act_on_schedules(client, look, seen: Tour) -> None:
-    """Switch them, run them, and make some that are refused."""
+def tour_schedules(client, look, seen: Tour) -> None:
+    """Look at them, switch them, run them, and make some that are refused."""
     pks = list(Schedule.objects.order_by("name").values_list("pk", flat=True))
     for act in ("disable", "enable", "run_now"):
-        for chosen in (pks, pks[:1]):
-            data = {"action": act, "_selected_action": chosen}
-            look(client.post(f"{ADMIN}schedule/", data, follow=True))
-    for wrong in ({}, {"tz": "zz"}, {"cron": "0 3 * * *", "every": "5"}, {"every": "0"}):
+        data = {"action": act, "_selected_action": pks}
+        look(client.post(f"{ADMIN}schedule/", data, follow=True))
+    for page in ("add/", *(f"{pk}/change/" for pk in pks), f"{pks[0]}/history/"):
+        look(client.get(f"{ADMIN}schedule/{page}"))
+    for wrong in ({}, {"tz": "zz"}, {"every": "0"}):
         data = {"name": "zz", "kind": "noop", "payload": "[1]", "tz": "UTC", "missed": "all"}
         seen.feed(client.post(f"{ADMIN}schedule/add/", {**data, **wrong}).text)
 

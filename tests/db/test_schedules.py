@@ -24,7 +24,7 @@ from django_pgjobs.models import Job, Schedule
 from django_pgjobs.rules import Cron, Every
 from django_pgjobs.ticker import Ticker
 from tests.db.rows import AGO, execute
-from tests.db.sessions import in_thread
+from tests.db.sessions import blocks_somebody, in_thread
 from tests.waiting import eventually
 
 MINUTE = timedelta(minutes=1)
@@ -160,7 +160,7 @@ def test_twelve_workers_make_one_job_for_each_tick(transactional_db):
     try:
         for worker in workers:
             worker.wake(scheduled=True)
-        eventually(lambda: Job.objects.filter(meta__schedule="fast2").count() >= 3)
+        eventually(lambda: Job.objects.filter(meta__schedule="fast2").count() >= 2)
     finally:
         for worker in workers:
             worker.end()
@@ -415,7 +415,7 @@ def test_a_heartbeat_tells_of_a_schedule_and_its_ticks_follow(keeper, monkeypatc
     monkeypatch.setattr(ticker, "LOOK", 0.1)
     make(every=timedelta(seconds=1))
     keeper.keep(keeper.leases, stopping=False)
-    eventually(lambda: Job.objects.count() >= 2)
+    eventually(Job.objects.exists)
     Schedule.objects.disable()
     eventually(
         lambda: keeper.ticker._connection is None
@@ -443,8 +443,25 @@ def test_a_ticker_goes_on_after_its_connection_is_lost(transactional_db):
         pid = worker._connection.connection.info.backend_pid
         execute("select pg_terminate_backend(%(pid)s)", {"pid": pid})
         count = Job.objects.count()
-        eventually(lambda: Job.objects.count() > count + 1)
+        eventually(lambda: Job.objects.count() > count)
         assert set(Counter(ticks()).values()) == {1}
     finally:
         worker.end()
         connections.close_all()
+
+
+def test_a_round_without_an_answer_can_be_cut_off_and_is_tried_again(other_session, caplog):
+    overdue(MINUTE)
+    other_session.execute("lock table django_pgjobs_schedule")
+    worker = Ticker("default")
+    worker.wake(scheduled=True)
+    try:
+        eventually(lambda: blocks_somebody(other_session))
+        worker.cut(60.0)
+        assert "trying again" not in caplog.text
+        worker.cut(0.0)
+        eventually(lambda: "Schedules cannot be looked after, trying again" in caplog.text)
+        other_session.rollback()
+        eventually(Job.objects.exists)
+    finally:
+        worker.end()
