@@ -96,9 +96,8 @@ class Claimer:
         self.exhausted = (
             False  # whether the last claim found all that was due, and it was less than asked for
         )
-        self.keyed: bool | None = (
-            None  # whether jobs with a key wait, as the last claim saw; None: it did not look
-        )
+        # Whether jobs with a key wait, as the last claim saw; None where it did not look.
+        self.keyed: bool | None = None
 
     @property
     def seconds_to_full(self) -> float:

@@ -61,7 +61,9 @@ def find(*, all_queues: bool) -> str:
     Run by limited_claims. A lane is (queue, key, priority), or (queue, priority) in a limited queue.
     Those with keys are visited in turn from a place in their index, SCAN at most: each costs two probes,
     its running jobs are counted only if its head is due, and a lane without a free slot is left out. So
-    a key costs the same whether one job waits or 100,000. The answer is a guess; CLAIM decides.
+    a key costs the same whether one job waits or 100,000. The answer is a guess; CLAIM decides. Lanes
+    are passed only until there are enough of them; where there is none, the answer says how long the
+    first token takes.
     Raw: jumps from lane to lane, as the full claim. Every scalar is a subquery of its own: a join could
     make the server read all lanes before it gives the first.
     Indexes: pgjobs_job_keyed, pgjobs_job_order, pgjobs_job_claim, pgjobs_job_running and
@@ -87,16 +89,8 @@ visited as (
     where served.name >= %(from_queue)s
         and not exists (select from open where name = served.name and (free <= 0 or wait > 0))
     limit {SCAN}
-)
-(select 0 as n, queue, null::text as key, priority, false as ordered, true as free, open.wait
-    from found join open on open.name = queue where run_at <= {NOW})
-union all
-(select 0, name, null, null, false, false, wait from open where free > 0 and wait > 0 and exists (
-    select from (select run_at from {JOB} where {KEYED} and queue = open.name
-        order by concurrency_key limit {SCAN}) job
-    where run_at <= {NOW}))
-union all
-(select n, queue, key, priority, ordered, free, case when free then wait end from (
+),
+passed as materialized (
     select lane.n, lane.queue, lane.key, lane.priority, coalesce(rule.ordered, false) as ordered,
         case when lane.run_at > {NOW} then false
             when rule.ordered and not ({_IS_FIRST}) then false
@@ -104,8 +98,22 @@ union all
         case when rule.every > 0 then greatest(0, {_KEY_DEBT} - rule.every * rule.burst) else 0 end as wait
     from visited lane
     left join lateral (select * from rule where rule.kind = lane.kind limit 1) rule on true
-    ) lane
-    where free or n = {SCAN} limit %(limit)s)
+),
+found_keyed as materialized (
+    select * from passed where (free and wait = 0) or n = {SCAN} limit %(limit)s
+)
+select 0 as n, queue, null::text as key, priority, false as ordered, true as free, open.wait
+    from found join open on open.name = queue where run_at <= {NOW}
+union all
+select 0, name, null, null, false, false, wait from open where free > 0 and wait > 0 and exists (
+    select from (select run_at from {JOB} where {KEYED} and queue = open.name
+        order by concurrency_key limit {SCAN}) job
+    where run_at <= {NOW})
+union all
+select * from found_keyed
+union all
+select 0, '', null, null, false, false, min(wait) from passed
+    where free and not exists (select from found_keyed where free and wait = 0) having min(wait) > 0
 """
 
 

@@ -63,6 +63,7 @@ class LimitedClaimer:
         self._token = math.inf  # when the first token is due of those found wanting in this round
         self._soonest = 0.0  # what the cost of the last look allows
         self._first = False
+        self.swept = False  # whether the last look found nothing up to the end of all keys
         self.exhausted = True  # whether nothing can be claimed before something else changes
 
     @property
@@ -80,8 +81,8 @@ class LimitedClaimer:
         """Take note of what a full claim has seen: whether jobs with a key wait."""
         if waiting or self._limited:
             self._look_by(0.0 if at_once else self._soonest)
-        elif self._next == math.inf:
-            self.exhausted = True
+        else:
+            self._next, self.exhausted = math.inf, True
 
     def let_go(self, job: int) -> None:
         """Take note that a job has ended; if it had a slot here, somebody may have it now."""
@@ -99,10 +100,13 @@ class LimitedClaimer:
         cost = time.monotonic() - began
         self._soonest = began + 10 * cost  # for looks on suspicion: others wait while this one runs
         self._clean = self._clean and not claimed
+        self.swept = not claimed and self._place == _START
         if claimed:
             self._look_by(began)
-        elif lanes or self._place != _START:  # others were at these gates, or there are more keys
+        elif not self.swept:
             self._look_by(began + 4 * cost)
+        elif lanes:  # others were at these gates
+            self._look_by(self._soonest)
         elif self._token < math.inf:
             self._look_by(max(self._token, began + cost))
         self.exhausted = self._next == math.inf
@@ -116,7 +120,6 @@ class LimitedClaimer:
         """Find lanes; at the end of all keys go on from their start, once."""
         lanes = self._visit_from_place(session, limit)
         if not lanes and self._place == _START and not self._clean:
-            self._clean = True
             lanes = self._visit_from_place(session, limit)
         return lanes
 

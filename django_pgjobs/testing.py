@@ -20,7 +20,7 @@ from django_pgjobs.leases import Lease
 from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Outcome, Settled
-from django_pgjobs.sessions import DjangoExecutor
+from django_pgjobs.sessions import DjangoExecutor, Executor
 
 
 def drain() -> int:
@@ -39,13 +39,20 @@ def drain() -> int:
     claimer = Claimer(alias, lease.worker, *Served().without(conf.get().limited_queues))
     limited = LimitedClaimer(lease.worker, Served())
     attempts = 0
-    while claims := claimer.claim(execute, 1) or limited.claim(executor, 1):
+    while claims := claimer.claim(execute, 1) or _claim_limited(limited, executor):
         outcome = _run(claims[0], lease, alias)
         if not isinstance(outcome, Settled):
             outcomes.settle(execute, lease.worker, [outcome])
         attempts += 1
     lease.end(execute, "drained")
     return attempts
+
+
+def _claim_limited(claimer: LimitedClaimer, executor: Executor) -> list[Claim]:
+    claims = claimer.claim(executor, 1)
+    while not claims and not claimer.swept:
+        claims = claimer.claim(executor, 1)
+    return claims
 
 
 def _run(claim: Claim, lease: Lease, alias: str) -> Outcome | Settled:

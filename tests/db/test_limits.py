@@ -58,6 +58,21 @@ def test_a_limit_without_a_key_is_one_of_the_kind():
     assert sorted(claim.kind for claim in taken()) == ["call", "call", "other"]
 
 
+def test_every_way_to_enqueue_stores_the_key():
+    call = declare(concurrency=Limit(1, key="customer"))
+    ids_ = [
+        call.enqueue(5).id,
+        call.using(delay=60).enqueue(customer="5").id,
+        call.using(concurrency_key="mine").enqueue().id,
+        *call.enqueue_many([{"customer": 6}, {}]),
+        *call.using(concurrency_key="mine").enqueue_many([{"customer": 6}]),
+    ]
+
+    stored = dict(Job.objects.values_list("id", "concurrency_key"))
+    assert [stored[n] for n in ids_] == ["call:5", "call:5", "mine", "call:6", None, "mine"]
+    assert call.enqueue(customer=7).concurrency_key == "call:7"
+
+
 def test_what_has_a_key_is_for_no_other_claim():
     keyed = declare(concurrency=Limit(1)).enqueue()
     free = enqueue("noop")

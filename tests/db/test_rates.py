@@ -12,7 +12,7 @@ from django_pgjobs import Limit, Rate, enqueue, get_job
 from django_pgjobs.models import Gate, Job
 from django_pgjobs.testing import drain
 from tests.db.limited import claimer, declare, taken
-from tests.db.rows import row
+from tests.db.rows import ids, row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
@@ -43,8 +43,7 @@ def test_after_a_quiet_time_a_burst_may_start_at_once_and_never_more():
     assert started == [4, 4, 1, 1]  # the burst and one, then the pace
 
 
-@pytest.mark.parametrize("burst", [0, 2, 7])
-@pytest.mark.parametrize("n", [1, 3, 10])
+@pytest.mark.parametrize(("n", "burst"), [(1, 0), (3, 2), (10, 0), (10, 7)])
 def test_no_window_of_the_period_sees_more_than_n_and_the_burst(n, burst):
     declare(rate=Rate(n, per=100, burst=burst)).enqueue_many({} for _ in range(60))
     now, starts = 0.0, []
@@ -99,6 +98,18 @@ def test_a_rate_that_holds_nothing_back_wakes_nobody():
     assert taken(by=looks) == []
 
     assert looks.exhausted
+
+
+def test_keys_out_of_tokens_hide_none_behind_them():
+    call = declare(rate=Rate(1, per=60, key="customer"))
+    call.enqueue_many({"customer": f"a{n % 20}"} for n in range(40))
+    assert len(taken()) == 20
+    last = call.enqueue(customer="b")
+    looks = claimer()
+
+    assert ids(taken(1, by=looks)) == [last.id]  # in one look, though it has room for one
+    assert taken(1, by=looks) == []
+    assert 50 < looks.seconds <= 60
 
 
 def test_every_attempt_is_a_start():
