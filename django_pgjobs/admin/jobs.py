@@ -25,7 +25,7 @@ from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import ACTS, Act, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS
 from django_pgjobs.admin.overview import curves, overview
-from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, Choice
+from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, Choice, by_index
 from django_pgjobs.models import Job, JobQuerySet
 
 if TYPE_CHECKING:
@@ -40,9 +40,20 @@ else:
 
 _LARGE = ("payload", "result", "errors", "meta")  # never read for a list
 _SHORT = 80  # characters of an error in the list
-_LARGEST_ID = 2**63 - 1
 # The part of `has_…_permission()` that stands for each permission.
 _PERMISSIONS = {"retry_job": "retry", "cancel_job": "cancel", "delete_job": "remove"}
+
+
+def search(text: str) -> dict[str, Any]:
+    """Return what is searched for: an id, a subject or a kind, whichever the text can be."""
+    term = text.strip()
+    number = term.removeprefix("#")
+    if number.isascii() and number.isdigit():
+        return {"pk": int(number)}
+    model, colon, key = term.partition(":")
+    if colon:
+        return {"subject_type": model.lower(), "subject_id": key}
+    return {"kind": term} if term else {}
 
 
 class JobList(ChangeList):
@@ -51,10 +62,9 @@ class JobList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> JobQuerySet:
         """Return what the list shows or, for an act on all that match, every such job."""
         found: Any = super().get_queryset(request, exclude_parameters).defer(*_LARGE)
-        choice = Choice({name: request.GET.get(name) for name in CHOICES})
-        # What was searched an index has found already; an act on all that match may take its time.
-        if self.query or request.POST.get("select_across") == "1":
-            return choice.all(found).order_by(*choice.order)
+        choice = Choice({name: request.GET.get(name) for name in CHOICES}, search(self.query))
+        if request.POST.get("select_across") == "1":
+            return choice.all(found)
         self.is_windowed = choice.is_windowed
         return choice.listed(found)
 
@@ -136,6 +146,15 @@ class JobAdmin(_JobAdmin):
         """Read where jobs are written: a replica may be behind."""
         return JobQuerySet(Job, using=router.db_for_write(Job))
 
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the list; or act on a selection, which may be all that there are."""
+        if request.method == "POST":
+            return super().changelist_view(request, extra_context)
+        with by_index(router.db_for_write(Job)):
+            return super().changelist_view(request, extra_context)
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Use the list that stays on indexes."""
         return JobList
@@ -144,20 +163,7 @@ class JobAdmin(_JobAdmin):
         self, request: HttpRequest, queryset: Any, search_term: str
     ) -> tuple[Any, bool]:
         """Search by id, subject or kind, whichever the term can be."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        number = term.removeprefix("#")
-        if number.isascii() and number.isdigit():
-            found = (
-                queryset.filter(pk=int(number)) if int(number) <= _LARGEST_ID else queryset.none()
-            )
-            return found, False
-        model, colon, key = term.partition(":")
-        if colon:
-            return queryset.filter(subject_type=model.lower(), subject_id=key), False
-        first = queryset.model._base_manager.using(queryset.db).order_by("-id")  # noqa: SLF001
-        return queryset.filter(pk__in=first.values("pk")[:WINDOW], kind=term), False
+        return queryset.filter(**search(search_term)), False
 
     # ------------------------------------------------------------------------------------ columns
 
