@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
@@ -24,8 +24,9 @@ from django.utils.translation import gettext_lazy as _
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import ACTS, Act, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS
+from django_pgjobs.admin.lists import JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
-from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, Choice, by_index
+from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, by_index
 from django_pgjobs.models import Job, JobQuerySet
 
 if TYPE_CHECKING:
@@ -38,41 +39,9 @@ if TYPE_CHECKING:
 else:
     _JobAdmin = admin.ModelAdmin  # not generic when it runs, in every version
 
-_LARGE = ("payload", "result", "errors", "meta")  # never read for a list
 _SHORT = 80  # characters of an error in the list
 # The part of `has_…_permission()` that stands for each permission.
 _PERMISSIONS = {"retry_job": "retry", "cancel_job": "cancel", "delete_job": "remove"}
-
-
-def search(text: str) -> dict[str, Any]:
-    """Return what is searched for: an id, a subject or a kind, whichever the text can be."""
-    term = text.strip()
-    number = term.removeprefix("#")
-    if number.isascii() and number.isdigit():
-        return {"pk": int(number)}
-    model, colon, key = term.partition(":")
-    if colon:
-        return {"subject_type": model.lower(), "subject_id": key}
-    return {"kind": term} if term else {}
-
-
-class JobList(ChangeList):
-    """The jobs that were chosen, in the order of an index."""
-
-    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> JobQuerySet:
-        """Return what the list shows or, for an act on all that match, every such job."""
-        found: Any = super().get_queryset(request, exclude_parameters).defer(*_LARGE)
-        choice = Choice({name: request.GET.get(name) for name in CHOICES}, search(self.query))
-        if request.POST.get("select_across") == "1":
-            return choice.all(found)
-        self.is_windowed = choice.is_windowed
-        return choice.listed(found)
-
-    def get_results(self, request: HttpRequest) -> None:
-        """Count, but not far."""
-        super().get_results(request)
-        self.beyond_window = self.result_count > WINDOW
-        self.window = WINDOW
 
 
 def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], HttpResponse | None]:
@@ -82,8 +51,8 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
     def on_selection(
         job_admin: JobAdmin, request: HttpRequest, jobs: JobQuerySet
     ) -> HttpResponse | None:
-        across = request.POST.get("select_across") == "1"
-        selected = request.POST.getlist("_selected_action")
+        across = is_across(request)
+        selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if act.name == "delete" and "confirmed" not in request.POST:
             context = {
                 **job_admin.admin_site.each_context(request),
@@ -151,11 +120,14 @@ class JobAdmin(_JobAdmin):
     ) -> HttpResponse:
         """Show the list; or act on a selection, which may be all that there are."""
         if request.method == "POST":
+            if refusal := refuse(request):
+                self.message_user(request, refusal, messages.WARNING)
+                return HttpResponseRedirect(request.get_full_path())
             return super().changelist_view(request, extra_context)
         with by_index(router.db_for_write(Job)):
             return super().changelist_view(request, extra_context)
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         """Use the list that stays on indexes."""
         return JobList
 
@@ -164,6 +136,13 @@ class JobAdmin(_JobAdmin):
     ) -> tuple[Any, bool]:
         """Search by id, subject or kind, whichever the term can be."""
         return queryset.filter(**search(search_term)), False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
+        """No column can be asked for in an address but by our filters.
+
+        Others would read the table, and `payload__password__startswith` would tell what is masked.
+        """
+        return lookup in CHOICES
 
     # ------------------------------------------------------------------------------------ columns
 
