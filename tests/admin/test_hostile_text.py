@@ -68,7 +68,7 @@ def fill(text: str) -> dict[str, int]:
 def shapes(client, text: str) -> list[Shape]:
     made = fill(text)
     pages = [client.get("/admin/django_pgjobs/" + page.format(**made)) for page in PAGES]
-    asked = {"q": f"no {text}", "queue": text, "kind": text, "status": "failed"}
+    asked = {"q": f"no:{text}", "queue": text, "kind": text, "status": "failed"}
     for query in (asked, {**asked, "finished": text}):
         address = f"/admin/django_pgjobs/job/?{urlencode(query)}"
         pages.append(client.get(address, follow=True))
