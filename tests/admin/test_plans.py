@@ -1,7 +1,8 @@
 """No page reads the table of jobs, whatever the statistics: each statement ends after a bounded number of rows.
 
-The pages are those that the benchmark `admin` measures, over the same mix of rows. Beside them stand jobs
-that are far ahead, and jobs that ended all at one moment, as a cancel of many leaves them.
+The pages are those that the benchmark `admin` measures, over the same mix of rows. Beside them stand more
+jobs of each status than a page may read: far ahead, failed, and ended all at one moment, as a cancel of many
+leaves them.
 """
 
 # ruff: noqa: S608 -- the SQL is put together from constants
@@ -31,6 +32,9 @@ FILL = ";\n".join(
         from generate_series(1, 2 * {MANY}) n""",
         f"""insert into {JOB} (kind, status, finished_at)
         select 'k1', 'cancelled', statement_timestamp() from generate_series(1, {MANY}) n""",
+        f"""insert into {JOB} (kind, status, finished_at)
+        select 'k1', 'failed', statement_timestamp() - n * interval '1 second'
+        from generate_series(1, {MANY}) n""",
     )
 )
 QUERIES = 10  # at most, of a page

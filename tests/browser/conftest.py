@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,7 +47,7 @@ def site(live_server) -> str:
 
 
 @pytest.fixture
-def page(request, chromium, site) -> Iterator[sync_api.Page]:
+def page(chromium, site) -> Iterator[sync_api.Page]:
     """A page that fails its test at its end for whatever it complained about."""
     context = chromium.new_context(base_url=site)
     page = context.new_page()
@@ -59,11 +59,19 @@ def page(request, chromium, site) -> Iterator[sync_api.Page]:
         lambda r: None if r.url.startswith((site, "data:")) else complaints.append(r.url),
     )
     yield page
-    if folder := os.environ.get("PGJOBS_TEST_SCREENSHOTS"):
-        name = "".join(c if c.isalnum() else "-" for c in request.node.name)
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
     context.close()
     assert not complaints
+
+
+@pytest.fixture
+def shoot(page) -> Callable[[str], None]:
+    """Return what keeps a picture of the page for a person to look at, where the environment asks for it."""
+
+    def keep(name: str) -> None:
+        if folder := os.environ.get("PGJOBS_TEST_SCREENSHOTS"):
+            page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+    return keep
 
 
 @pytest.fixture
