@@ -58,6 +58,7 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
                 **job_admin.admin_site.each_context(request),
                 "title": gettext("Delete jobs?"),
                 "opts": job_admin.opts,
+                "media": job_admin.media,
                 "selected": selected,
                 "across": across,
             }
@@ -74,7 +75,8 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
 class JobAdmin(_JobAdmin):
     """Jobs, to look at and to act on."""
 
-    list_display = ("job", "state", "queue", "priority", "run_at", "tries", "age", "error")
+    # What is at the right end a narrow window hides.
+    list_display = ("job", "state", "queue", "tries", "age", "error", "run_at", "priority")
     list_display_links = ("job",)
     list_filter = FILTERS
     list_per_page = 50

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 import shutil
@@ -19,6 +20,7 @@ sync_api = pytest.importorskip("playwright.sync_api")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PASSWORD = "of everybody"  # noqa: S105 -- in a test
+LARGEST_PICTURE = 100_000  # bytes
 QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
@@ -64,14 +66,19 @@ def page(chromium, site) -> Iterator[sync_api.Page]:
 
 
 @pytest.fixture
-def shoot(page) -> Callable[[str], None]:
-    """Return what keeps a picture of the page for a person to look at, where the environment asks for it."""
+def picture(page, tmp_path) -> Callable[[str], None]:
+    """Return what takes a picture for the documentation: `make pictures` says to where."""
+    folder = Path(os.environ.get("PGJOBS_TEST_PICTURES", tmp_path))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    asking = {"format": "webp", "quality": 80}
 
-    def keep(name: str) -> None:
-        if folder := os.environ.get("PGJOBS_TEST_SCREENSHOTS"):
-            page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+    def take(name: str) -> None:
+        session = page.context.new_cdp_session(page)  # Playwright itself takes no WebP
+        data = base64.b64decode(session.send("Page.captureScreenshot", asking)["data"])
+        (folder / f"{name}.webp").write_bytes(data)
+        assert len(data) < LARGEST_PICTURE, name
 
-    return keep
+    return take
 
 
 @pytest.fixture

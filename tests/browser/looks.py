@@ -1,7 +1,12 @@
-"""What can be measured of a page's looks: its width, the contrast of its texts, the names of its controls."""
+"""What can be measured of a page's looks: its width, the contrast of its texts, the names of its controls.
+
+`PGJOBS_TEST_SCREENSHOTS` is a folder for pictures of what was measured, for a person to look at.
+"""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -87,6 +92,12 @@ REACH = """
   return true;
 }
 """
+
+
+def keep(page: Page, name: str) -> None:
+    """Keep a picture of all of the page, if the environment says where."""
+    if folder := os.environ.get("PGJOBS_TEST_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
 def unreadable(page: Page, width: int) -> list[str]:

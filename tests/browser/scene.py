@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from django.utils import timezone
 
+from django_pgjobs import job
 from django_pgjobs.models import Figure, Job, Queue, Worker
+from django_pgjobs.registry import JobType
 from tests.db import rows
 
 TRACEBACK = """Traceback (most recent call last):
@@ -19,6 +21,7 @@ TRACEBACK = """Traceback (most recent call last):
 requests.exceptions.HTTPError: 503, please try again later
 """
 KINDS = {"send_receipt": "mail", "make_invoice": "documents", "book_courier": "default"}
+DOOMED = "add_loyalty_points"
 
 
 class Scene(NamedTuple):
@@ -26,6 +29,13 @@ class Scene(NamedTuple):
 
     failed: Job
     worker: Worker
+
+
+def declare(kinds: dict[str, JobType]) -> None:
+    """Let these be all the kinds that there are."""
+    kinds.clear()
+    for kind, queue in [*KINDS.items(), (DOOMED, "default")]:
+        job(kind=kind, queue=queue)(lambda order_id: order_id)
 
 
 def set_up() -> Scene:
@@ -62,7 +72,7 @@ def set_up() -> Scene:
     ]
     failed = rows.make(
         "failed",
-        kind="add_loyalty_points",
+        kind=DOOMED,
         payload={"order_id": 1007, "customer": {"email": "ada@example.com", "api_key": "k-1"}},
         subject_type="shop.order",
         subject_id="1007",
@@ -70,7 +80,7 @@ def set_up() -> Scene:
         max_attempts=3,
         created_at=ago(minutes=45),
         run_at=ago(minutes=45),
-        attempted_at=ago(minutes=10),
+        attempted_at=ago(minutes=10, seconds=20),
         finished_at=ago(minutes=10),
         last_error="requests.exceptions.HTTPError: 503, please try again later",
         errors=errors,

@@ -9,7 +9,7 @@ import pytest
 from django_pgjobs.models import Job, Queue
 from tests.app.probes import hold, record
 from tests.browser import scene
-from tests.browser.looks import unreachable, unreadable
+from tests.browser.looks import keep, unreachable, unreadable
 from tests.db import rows
 from tests.waiting import eventually
 
@@ -78,6 +78,15 @@ def test_who_may_only_look_finds_no_button(page, log_in):
     assert page.locator(".pgjobs-act").count() == 0
 
 
+@pytest.fixture
+def at_work(log_in, kinds) -> scene.Scene:
+    """A shop at work, and staff who look at it."""
+    scene.declare(kinds)
+    made = scene.set_up()
+    log_in()
+    return made
+
+
 def visited(page, made: scene.Scene) -> Iterator[str]:
     """Go to every page of ours, and give its name."""
     pages = {
@@ -105,18 +114,38 @@ def visited(page, made: scene.Scene) -> Iterator[str]:
     yield "delete-jobs"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_every_page_fits_its_window_and_can_be_read(page, log_in, shoot, scheme, width):
-    made = scene.set_up()
-    page.emulate_media(color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 800})
-    log_in()
+def hard_to_read(page, made: scene.Scene, look: str, width: int) -> list[str]:
+    """What is hard to read on any page of ours."""
     faults = []
     for name in visited(page, made):
-        shoot(f"{name}-{width}-{scheme}")
+        keep(page, f"{name}-{width}-{look}")
         faults += unreadable(page, width)
+    return faults
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_page_fits_its_window_and_can_be_read(page, at_work, scheme, width):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    faults = hard_to_read(page, at_work, scheme, width)
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("language", ["de", "es", "fr"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_words_fit_too(page, at_work, settings, language, width):
+    settings.LANGUAGE_CODE = language
+    page.set_viewport_size({"width": width, "height": 800})
+    faults = hard_to_read(page, at_work, language, width)
+    assert page.locator("html").get_attribute("lang") == language
+    assert not faults, "\n".join(faults)
+
+
+def test_pictures_of_the_admin(page, at_work, picture):
+    for name in visited(page, at_work):
+        if name in {"overview", "jobs", "failed-job", "queues"}:
+            picture(name)
 
 
 def test_whatever_is_long_breaks(page, log_in):
@@ -128,23 +157,6 @@ def test_whatever_is_long_breaks(page, log_in):
     assert unreadable(page, 390) == []
 
 
-def test_every_control_is_reached_by_the_keyboard(page, log_in):
-    made = scene.set_up()
-    log_in()
-    faults = [fault for _ in visited(page, made) for fault in unreachable(page)]
-    assert not faults, "\n".join(faults)
-
-
-@pytest.mark.parametrize("language", ["de", "es", "fr"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_long_words_fit_too(page, log_in, shoot, settings, language, width):
-    made = scene.set_up()
-    page.set_viewport_size({"width": width, "height": 800})
-    log_in()
-    settings.LANGUAGE_CODE = language
-    faults = []
-    for name in visited(page, made):
-        assert page.locator("html").get_attribute("lang") == language
-        shoot(f"{name}-{width}-{language}")
-        faults += unreadable(page, width)
+def test_every_control_is_reached_by_the_keyboard(page, at_work):
+    faults = [fault for _ in visited(page, at_work) for fault in unreachable(page)]
     assert not faults, "\n".join(faults)

@@ -91,6 +91,14 @@ def test_failures_are_told_and_the_page_rests_when_all_is_final(page, site, work
     assert requests == [site]
 
 
+def test_picture_of_an_order(page, worker, picture):
+    order(page)
+    worker("mail", "documents", "default")
+    page.get_by_text("failed", exact=True).wait_for()
+    page.get_by_text("Your parcel is on its way").wait_for()
+    picture("order")
+
+
 def test_it_works_without_script_by_a_reload(chromium, site, worker):
     context = chromium.new_context(base_url=site, java_script_enabled=False)
     page = context.new_page()
