@@ -66,13 +66,13 @@ def page(chromium, site) -> Iterator[sync_api.Page]:
 
 
 @pytest.fixture
-def picture(page, tmp_path) -> Callable[[str], None]:
+def picture(page, tmp_path) -> Callable[..., None]:
     """Return what takes a picture for the documentation: `make pictures` says to where."""
     folder = Path(os.environ.get("PGJOBS_TEST_PICTURES", tmp_path))
-    page.set_viewport_size({"width": 1280, "height": 800})
     asking = {"format": "webp", "quality": 80}
 
-    def take(name: str) -> None:
+    def take(name: str, height: int = 800) -> None:
+        page.set_viewport_size({"width": 1280, "height": height})
         session = page.context.new_cdp_session(page)  # Playwright itself takes no WebP
         data = base64.b64decode(session.send("Page.captureScreenshot", asking)["data"])
         (folder / f"{name}.webp").write_bytes(data)
