@@ -87,6 +87,10 @@ docs: install ## build the documentation, warnings as errors
 	@echo "Sphinx: docs/_build/html"
 	@$(RUN) sphinx -q -W --keep-going -b html docs docs/_build/html
 
+.PHONY: pictures
+pictures: install ## take the documentation's pictures of the pages anew
+	@PGJOBS_TEST_PICTURES=docs/images $(RUN) pytest tests/browser -k picture $(ARGS)
+
 .PHONY: bench
 bench: install ## run the benchmarks
 	@$(RUN) benchmarks $(ARGS)

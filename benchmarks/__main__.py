@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    admin,
     claim_cost,
     drain,
     due_backlog,
@@ -42,6 +43,7 @@ SCENARIOS: dict[str, Scenario] = {
     "polling": polling,
     "idle": idle,
     "memory": memory,
+    "admin": admin,
 }
 
 COUNTS = (
@@ -57,6 +59,7 @@ COUNTS = (
     ("polls", 2, 30, "polling: jobs"),
     ("noops", 100, 200_000, "memory: jobs that do nothing"),
     ("readers", 100, 20_000, "memory: jobs that read 1 MB each"),
+    ("rows", 500, 10_000_000, "admin: finished jobs in the table"),
 )
 
 

@@ -34,13 +34,14 @@ class Scenario(Protocol):
 
 
 def compare(scenario: Scenario, server: Server, options: Namespace) -> dict[str, Any]:
-    """Run the rounds, each contender first in every other one."""
+    """Run the rounds, each contender first in every other one; what stands alone has one round."""
+    contenders = getattr(scenario, "CONTENDERS", CONTENDERS)
     values: dict[str, dict[str, list[float]]] = {
-        figure: {contender.name: [] for contender in CONTENDERS} for figure in scenario.UNITS
+        figure: {contender.name: [] for contender in contenders} for figure in scenario.UNITS
     }
     loads = [machine.load()]
-    for number in range(options.rounds):
-        for contender in CONTENDERS[:: -1 if number % 2 else 1]:
+    for number in range(options.rounds if len(contenders) > 1 else 1):
+        for contender in contenders[:: -1 if number % 2 else 1]:
             found = scenario.measure(contender, server, options)
             shown = ", ".join(f"{name} {value:,.0f}" for name, value in found.items())
             print(f"  round {number + 1}: {contender.name}: {shown}", file=sys.stderr, flush=True)
@@ -55,8 +56,8 @@ def compare(scenario: Scenario, server: Server, options: Namespace) -> dict[str,
 
 
 def _figure(unit: str, values: Mapping[str, list[float]]) -> dict[str, Any]:
-    pairs = zip(values[PRODUCT.name], values[RAW.name], strict=True)
-    # What has no size, as memory that shrinks, has no ratio either.
+    # What has no size, as memory that shrinks, has no ratio; nor has what stands alone.
+    pairs = zip(values[PRODUCT.name], values.get(RAW.name, ()), strict=False)
     ratios = [ours / raw for ours, raw in pairs if raw > 0]
     return {
         "unit": unit,
@@ -73,6 +74,10 @@ def _shown_ratios(ratios: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(ratios):.0%}", f"{min(ratios):.0%} to {max(ratios):.0%}"
 
 
+def _shown(median: float | None) -> str:
+    return "" if median is None else f"{median:,.0f}"
+
+
 def table(results: Mapping[str, Any]) -> str:
     """Return the ratios, then the medians, as a Markdown table."""
     names = [contender.name for contender in CONTENDERS]
@@ -83,7 +88,7 @@ def table(results: Mapping[str, Any]) -> str:
                 [
                     name if name == scenario else f"{scenario}, {name}",
                     *_shown_ratios(figure["ratios"]),
-                    *(f"{figure['medians'][contender]:,.0f}" for contender in names),
+                    *(_shown(figure["medians"].get(contender)) for contender in names),
                     figure["unit"],
                 ]
             )

@@ -164,9 +164,9 @@ def delete(jobs: models.QuerySet[Job]) -> int:
     """Delete those of `jobs` that are not running; return how many. Locked rows are skipped."""
     alias = alias_of(jobs)
     table = jobs.model._base_manager.using(alias)  # noqa: SLF001 -- without a project's own filters
-    idle = table.filter(_among(jobs)).exclude(status=Status.RUNNING)
+    idle = table.filter(among(jobs)).exclude(status=Status.RUNNING)
     with transaction.atomic(using=alias, savepoint=False):
-        return table.filter(_among(idle.select_for_update(skip_locked=True))).delete()[0]
+        return table.filter(among(idle.select_for_update(skip_locked=True))).delete()[0]
 
 
 def alias_of(jobs: models.QuerySet[Job]) -> str:
@@ -182,13 +182,13 @@ def _update(jobs: models.QuerySet[Job], sources: frozenset[Status], **values: An
     # chooses ids. The guard stands beside the lock, where PostgreSQL checks it again on the newest
     # version of a row; inside `jobs` it would be checked on the version of the snapshot alone.
     guard = {"status__in": sorted(sources)}
-    locked = table.filter(_among(jobs), **guard).select_for_update(skip_locked=True)
+    locked = table.filter(among(jobs), **guard).select_for_update(skip_locked=True)
     with transaction.atomic(using=alias, savepoint=False):
-        return table.filter(_among(locked), **guard).update(**values)
+        return table.filter(among(locked), **guard).update(**values)
 
 
-def _among(jobs: models.QuerySet[Job]) -> models.Func:
-    """Return `id = any(array(...))`: unlike IN it is read once, whatever the planner thinks."""
+def among(jobs: models.QuerySet[Job]) -> models.Func:
+    """Return the condition `id = any(array(...))`: unlike IN it is read once, whatever the planner thinks."""
     return models.Func(
         models.F("pk"),
         ArraySubquery(jobs.values("pk")),

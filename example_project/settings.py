@@ -23,24 +23,25 @@ TIME_ZONE = "UTC"
 ROOT_URLCONF = "example_project.urls"
 STATIC_URL = "static/"
 
-INSTALLED_APPS = [
+# What the admin needs, here and in the settings of the tests and of the benchmarks.
+ADMIN_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
-    "django_pgjobs",
-    "example_project.shop",
 ]
-MIDDLEWARE = [
-    "django.middleware.security.SecurityMiddleware",
+ADMIN_MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
 ]
+
+INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "example_project.shop"]
+MIDDLEWARE = ["django.middleware.security.SecurityMiddleware", *ADMIN_MIDDLEWARE]
 # Pages load nothing from elsewhere and have nothing inline. Before 6.0 Django cannot say that.
 if django.VERSION >= (6, 0):
     MIDDLEWARE.insert(1, "django.middleware.csp.ContentSecurityPolicyMiddleware")

@@ -6,39 +6,12 @@ import os
 import secrets
 
 from example_project.database_url import database_from_url
+from example_project.settings import ADMIN_APPS, ADMIN_MIDDLEWARE, TEMPLATES  # noqa: F401 -- a setting
 
 SECRET_KEY = "of the tests, and of nothing else"  # noqa: S105
 USE_TZ = True
-INSTALLED_APPS = [
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.messages",
-    "django.contrib.sessions",
-    "django.contrib.staticfiles",
-    "django_pgjobs",
-    "tests.app",
-]
-MIDDLEWARE = [
-    "tests.policy.strict",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-]
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-            ]
-        },
-    }
-]
+INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "tests.app"]
+MIDDLEWARE = ["tests.policy.strict", *ADMIN_MIDDLEWARE]
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 # The random name keeps two runs apart that DATABASE_URL sends to one server.

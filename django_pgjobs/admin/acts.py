@@ -65,7 +65,7 @@ class Act:
         if left == 0:
             return done
         rest = (
-            gettext("Others were left alone: not %(statuses)s, or locked at this moment.")
+            gettext("Any others were left alone: not %(statuses)s, or locked at this moment.")
             if left is None
             else ngettext(
                 "%(count)s was skipped: not %(statuses)s, or locked at this moment.",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
@@ -24,8 +24,9 @@ from django.utils.translation import gettext_lazy as _
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import ACTS, Act, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS
+from django_pgjobs.admin.lists import JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
-from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, Choice
+from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, by_index
 from django_pgjobs.models import Job, JobQuerySet
 
 if TYPE_CHECKING:
@@ -38,31 +39,9 @@ if TYPE_CHECKING:
 else:
     _JobAdmin = admin.ModelAdmin  # not generic when it runs, in every version
 
-_LARGE = ("payload", "result", "errors", "meta")  # never read for a list
 _SHORT = 80  # characters of an error in the list
-_LARGEST_ID = 2**63 - 1
 # The part of `has_…_permission()` that stands for each permission.
 _PERMISSIONS = {"retry_job": "retry", "cancel_job": "cancel", "delete_job": "remove"}
-
-
-class JobList(ChangeList):
-    """The jobs that were chosen, in the order of an index."""
-
-    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> JobQuerySet:
-        """Return what the list shows or, for an act on all that match, every such job."""
-        found: Any = super().get_queryset(request, exclude_parameters).defer(*_LARGE)
-        choice = Choice({name: request.GET.get(name) for name in CHOICES})
-        # What was searched an index has found already; an act on all that match may take its time.
-        if self.query or request.POST.get("select_across") == "1":
-            return choice.all(found).order_by(*choice.order)
-        self.is_windowed = choice.is_windowed
-        return choice.listed(found)
-
-    def get_results(self, request: HttpRequest) -> None:
-        """Count, but not far."""
-        super().get_results(request)
-        self.beyond_window = self.result_count > WINDOW
-        self.window = WINDOW
 
 
 def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], HttpResponse | None]:
@@ -72,13 +51,14 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
     def on_selection(
         job_admin: JobAdmin, request: HttpRequest, jobs: JobQuerySet
     ) -> HttpResponse | None:
-        across = request.POST.get("select_across") == "1"
-        selected = request.POST.getlist("_selected_action")
+        across = is_across(request)
+        selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if act.name == "delete" and "confirmed" not in request.POST:
             context = {
                 **job_admin.admin_site.each_context(request),
                 "title": gettext("Delete jobs?"),
                 "opts": job_admin.opts,
+                "media": job_admin.media,
                 "selected": selected,
                 "across": across,
             }
@@ -95,7 +75,8 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
 class JobAdmin(_JobAdmin):
     """Jobs, to look at and to act on."""
 
-    list_display = ("job", "state", "queue", "priority", "run_at", "tries", "age", "error")
+    # What is at the right end a narrow window hides.
+    list_display = ("job", "state", "queue", "tries", "age", "error", "run_at", "priority")
     list_display_links = ("job",)
     list_filter = FILTERS
     list_per_page = 50
@@ -136,7 +117,19 @@ class JobAdmin(_JobAdmin):
         """Read where jobs are written: a replica may be behind."""
         return JobQuerySet(Job, using=router.db_for_write(Job))
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the list; or act on a selection, which may be all that there are."""
+        if request.method == "POST":
+            if refusal := refuse(request):
+                self.message_user(request, refusal, messages.WARNING)
+                return HttpResponseRedirect(request.get_full_path())
+            return super().changelist_view(request, extra_context)
+        with by_index(router.db_for_write(Job)):
+            return super().changelist_view(request, extra_context)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         """Use the list that stays on indexes."""
         return JobList
 
@@ -144,20 +137,14 @@ class JobAdmin(_JobAdmin):
         self, request: HttpRequest, queryset: Any, search_term: str
     ) -> tuple[Any, bool]:
         """Search by id, subject or kind, whichever the term can be."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        number = term.removeprefix("#")
-        if number.isascii() and number.isdigit():
-            found = (
-                queryset.filter(pk=int(number)) if int(number) <= _LARGEST_ID else queryset.none()
-            )
-            return found, False
-        model, colon, key = term.partition(":")
-        if colon:
-            return queryset.filter(subject_type=model.lower(), subject_id=key), False
-        first = queryset.model._base_manager.using(queryset.db).order_by("-id")  # noqa: SLF001
-        return queryset.filter(pk__in=first.values("pk")[:WINDOW], kind=term), False
+        return queryset.filter(**search(search_term)), False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
+        """No column can be asked for in an address but by our filters.
+
+        Others would read the table, and `payload__password__startswith` would tell what is masked.
+        """
+        return lookup in CHOICES
 
     # ------------------------------------------------------------------------------------ columns
 

@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 
 from django_pgjobs import inspection, registry
 from django_pgjobs.admin.acts import record
-from django_pgjobs.admin.windows import WINDOW
+from django_pgjobs.admin.windows import WINDOW, by_index
 from django_pgjobs.models import Queue
 from django_pgjobs.options import QUEUE_BYTES
 from django_pgjobs.sessions import execute_on_django
@@ -51,8 +51,11 @@ class Depth(NamedTuple):
 def depths() -> list[Depth]:
     """Return every queue that has something to tell, or that a handler names."""
     declared = sorted({job_type.options.queue for job_type in registry.kinds().values()})
-    execute = execute_on_django(router.db_for_write(Queue))
-    rows = execute(inspection.QUEUES, {"declared": declared, "most": WINDOW + 1})
+    alias = router.db_for_write(Queue)
+    with by_index(alias):
+        rows = execute_on_django(alias)(
+            inspection.QUEUES, {"declared": declared, "most": WINDOW + 1}
+        )
     return [Depth(*row) for row in rows]
 
 

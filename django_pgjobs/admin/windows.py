@@ -1,4 +1,4 @@
-"""Which jobs a list looks at: all that an index gives in order, or the first of them.
+"""Which jobs a page looks at: all that an index gives in order, or the first of them.
 
 Invariant: a page reads at most `WINDOW` rows of an index beside those that it shows, however many jobs there are.
 """
@@ -6,17 +6,22 @@ Invariant: a page reads at most `WINDOW` rows of an index beside those that it s
 from __future__ import annotations
 
 import datetime
+from contextlib import contextmanager
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from django.core.paginator import Paginator
-from django.db.models import Q
+from django.db import connections, transaction
+from django.db.models import Case, Q, When
 from django.db.models.functions import Now
 from django.utils.functional import cached_property
 
+from django_pgjobs import lifecycle
 from django_pgjobs.lifecycle import FINAL, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from django_pgjobs.models import JobQuerySet
 
@@ -26,13 +31,18 @@ else:
 
 WINDOW = 10_000  # rows that a filter without an index looks through, and that a list counts
 
-# The order of the index that finds the jobs of this status; all jobs come by their primary key.
+# The order of the index that finds the jobs of this status; all jobs come by their primary key. Jobs that
+# ended at one moment, a million in one statement perhaps, come as they lie there: nothing is sorted.
 _ORDERS: dict[str, tuple[str, ...]] = {
     Status.PENDING: ("queue", "-priority", "run_at", "id"),
     Status.RUNNING: ("locked_at", "id"),
-    **dict.fromkeys(FINAL, ("-finished_at", "-id")),
+    **dict.fromkeys(FINAL, ("-finished_at",)),
 }
 _NEWEST = ("-id",)
+
+# Pending jobs with a key have an index of their own: the first of both are listed together.
+_KEYED = Q(concurrency_key__isnull=False)
+_KEYS = ("queue", "concurrency_key", "-priority", "run_at", "id")
 
 # Pending jobs with a key have an index of their own: the first of both are listed together.
 _KEYED = Q(concurrency_key__isnull=False)
@@ -44,70 +54,77 @@ PERIODS = {
     "week": datetime.timedelta(days=7),
 }
 
+_BY_INDEX = ", ".join(
+    f"set_config('{name}', 'off', true)" for name in ("enable_seqscan", "enable_bitmapscan", "jit")
+)
+
+
+@contextmanager
+def by_index(alias: str) -> Iterator[None]:
+    """Have the server read by indexes in here, whatever its statistics say.
+
+    Where they are missing or of another time, it takes 10,000 rows for all that there are, and reads
+    and sorts every one that matches. One transaction: the settings end with it.
+    """
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        cursor.execute(f"select {_BY_INDEX}")
+        yield
+
 
 class Choice:
-    """What the filters of a list chose."""
+    """What the filters and the search of a list chose."""
 
-    def __init__(self, chosen: Mapping[str, str | None]) -> None:
-        """Take the values of `status`, `queue`, `kind` and `finished`; none is no restriction."""
-        self.status = chosen.get("status")
-        self._queue = chosen.get("queue")
-        self._kind = chosen.get("kind")
-        self._finished = PERIODS.get(chosen.get("finished") or "")
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """The order in which an index yields these jobs."""
-        return _ORDERS.get(self.status or "", _NEWEST)
-
-    def all(self, jobs: JobQuerySet) -> JobQuerySet:
-        """Return all jobs that were chosen: for an act, which may take its time."""
-        return self._rest(self._indexed(jobs))
-
-    def listed(self, jobs: JobQuerySet) -> JobQuerySet:
-        """Return those of them that a list shows, in order."""
-        every: Any = jobs.model._base_manager.using(jobs.db)  # noqa: SLF001 -- all rows
-        first = self._indexed(every)
-        indexed = self._indexed(jobs)
-        if self.status == Status.PENDING and first.filter(_KEYED).exists():
-            free = first.exclude(_KEYED).order_by(*self.order).values("pk")[:WINDOW]
-            keyed = first.filter(_KEYED).order_by(*_KEYS).values("pk")[:WINDOW]
-            indexed = jobs.filter(pk__in=free.union(keyed, all=True))
-        elif self.is_windowed:
-            ids = first.order_by(*self.order).values("pk")[:WINDOW]
-            indexed = jobs.filter(pk__in=ids)
-        elif self.status == Status.PENDING:
-            indexed = indexed.exclude(_KEYED)
-        return self._rest(indexed).order_by(*self.order)
+    def __init__(self, chosen: Mapping[str, str | None], searched: Mapping[str, Any]) -> None:
+        """Take the values of `status`, `queue`, `kind` and `finished`, and what `search()` made out."""
+        status = chosen.get("status") or ""
+        found: list[tuple[Q, bool]] = []  # conditions, and whether an index serves them
+        if status:
+            found.append((Q(status=status), True))
+        if status in FINAL:
+            # True of every such row; without it the planner does not see that the index serves.
+            found.append((Q(finished_at__isnull=False), True))
+        if queue := chosen.get("queue"):
+            found.append((Q(queue=queue), status == Status.PENDING))
+        if period := PERIODS.get(chosen.get("finished") or ""):
+            found.append((Q(finished_at__gt=Now() - period), status in FINAL))
+        if kind := chosen.get("kind"):
+            found.append((Q(kind=kind), False))
+        self._is_key = bool(searched) and "kind" not in searched
+        if self._is_key:  # an id or a subject has an index, and its jobs are few
+            found = [(condition, False) for condition, _ in found]
+        found.append((Q(**searched), self._is_key))
+        self._served = reduce(and_, (each for each, is_served in found if is_served), Q())
+        self._others = reduce(and_, (each for each, is_served in found if not is_served), Q())
+        self._order = _ORDERS.get(status, _NEWEST)
+        self._is_pending = status == Status.PENDING and not self._is_key
 
     @property
     def is_windowed(self) -> bool:
         """Whether there is a restriction that no index serves."""
-        queue_by_index = self.status == Status.PENDING
-        finished_by_index = self.status in FINAL
-        return bool(
-            self._kind
-            or (self._queue and not queue_by_index)
-            or (self._finished and not finished_by_index)
-        )
+        return bool(self._others) and not self._is_key
 
-    def _indexed(self, jobs: JobQuerySet) -> JobQuerySet:
-        found = jobs.filter(status=self.status) if self.status else jobs
-        if self._queue and self.status == Status.PENDING:
-            found = found.filter(queue=self._queue)
-        if self._finished and self.status in FINAL:
-            found = found.filter(finished_at__gt=Now() - self._finished)
-        return found
+    def all(self, jobs: JobQuerySet) -> JobQuerySet:
+        """Return all jobs that were chosen: for an act, which may take its time."""
+        return jobs.filter(self._served, self._others).order_by(*self._order)
 
-    def _rest(self, jobs: JobQuerySet) -> JobQuerySet:
-        conditions = Q()
-        if self._kind:
-            conditions &= Q(kind=self._kind)
-        if self._queue:
-            conditions &= Q(queue=self._queue)
-        if self._finished:
-            conditions &= Q(finished_at__gt=Now() - self._finished)
-        return jobs.filter(conditions)
+    def listed(self, jobs: JobQuerySet) -> JobQuerySet:
+        """Return those of them that a list shows."""
+        every: Any = jobs.model._base_manager.using(jobs.db)  # noqa: SLF001 -- without `jobs`' own filters
+        served = every.filter(self._served)
+        keyed = served.filter(_KEYED) if self._is_pending else every.none()
+        has_keyed = keyed.exists()
+        if not (has_keyed or self.is_windowed or self._is_key):
+            return self.all(jobs).exclude(_KEYED) if self._is_pending else self.all(jobs)
+        # Found by a key they have no order yet: asked for one, the server walks along another index.
+        order = () if self._is_key else self._order
+        if self._is_pending:
+            served = served.exclude(_KEYED)
+        first = served.order_by(*order)[:WINDOW]
+        if has_keyed:
+            first = first.union(keyed.order_by(*_KEYS)[:WINDOW], all=True)
+        # By a CASE, which no index can serve: among these few the server must not prefer another one.
+        chosen = Case(When(self._others, then=True), default=False) if self._others else Q()
+        return jobs.filter(lifecycle.among(first), chosen).order_by(*self._order)
 
 
 class BoundedPaginator(_Paginator):

@@ -40,12 +40,12 @@ class WorkerAdmin(_WorkerAdmin):
     list_display = (
         "name",
         "state",
+        "death",
+        "running",
         "served",
         "threads",
-        "running",
         "heartbeat_at",
         "started_at",
-        "death",
     )
     ordering = (F("died_at").desc(nulls_first=True), "-id")
     sortable_by = ()

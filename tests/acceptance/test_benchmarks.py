@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks import admin
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -39,6 +41,7 @@ SMALL = {
     "noops": 500,
     "readers": 100,
     "idle": 1,
+    "rows": 500,
 }
 FIGURES = {
     "drain": {"drain"},
@@ -57,7 +60,9 @@ FIGURES = {
     "polling": {"p50", "latest"},
     "idle": {"transactions", "CPU", "memory", "connections"},
     "memory": {"no-ops, growth", "readers, growth", "largest"},
+    "admin": set(admin.UNITS),
 }
+ALONE = {"admin"}  # nothing is compared with it
 
 
 def test_all_scenarios_print_a_table_and_json_with_ratios():
@@ -70,9 +75,10 @@ def test_all_scenarios_print_a_table_and_json_with_ratios():
     result = json.loads(text)
     found = {name: scenario["figures"] for name, scenario in result["scenarios"].items()}
     assert {name: set(figures) for name, figures in found.items()} == FIGURES
-    for figures in found.values():
+    for name, figures in found.items():
         for figure in figures.values():
-            assert "MB per" in figure["unit"] or figure["ratio"] > 0
+            assert name in ALONE or "MB per" in figure["unit"] or figure["ratio"] > 0
+    assert {page["medians"]["django-pgjobs"] > 0 for page in found["admin"].values()} == {True}
     assert {"machine", "versions", "server", "options"} < set(result)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import psycopg
 import pytest
 
 from example_project.postgres import EmbeddedPostgres
+from tests.acceptance.conftest import processes_on
 from tests.acceptance.test_silent_backends import CLAIMS
 from tests.processes import FAST, Processes
 from tests.waiting import eventually
@@ -32,10 +32,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def processes(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Processes]:
-    environment = {**os.environ, "PGJOBS_TEST_URL": url(server)}
-    with Processes(environment, tmp_path) as processes:
-        assert processes.start("migrate", "--verbosity", "0").wait(60) == 0
-        ask(server, "truncate django_pgjobs_job, django_pgjobs_worker")
+    with processes_on(url(server), tmp_path) as processes:
         yield processes
 
 

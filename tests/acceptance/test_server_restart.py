@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,22 +9,21 @@ import psycopg
 import pytest
 
 from example_project.postgres import EmbeddedPostgres
+from tests.acceptance.conftest import SAFE, processes_on
 from tests.processes import Process, Processes
 from tests.waiting import eventually
-
-SAFE = {"synchronous_commit": "on"}
 
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
+    """One for each test: they leave it as it fell."""
     with EmbeddedPostgres(fsync=False, settings=SAFE) as server:
         yield server
 
 
 @pytest.fixture
 def processes(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Processes]:
-    with Processes({**os.environ, "PGJOBS_TEST_URL": server.url}, tmp_path) as processes:
-        assert processes.start("migrate", "--verbosity", "0").wait(60) == 0
+    with processes_on(server.url, tmp_path) as processes:
         yield processes
 
 

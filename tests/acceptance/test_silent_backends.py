@@ -17,7 +17,8 @@ import psycopg
 import pytest
 
 from example_project.postgres import EmbeddedPostgres
-from tests.acceptance.test_server_restart import SAFE, enqueue, statuses
+from tests.acceptance.conftest import processes_on
+from tests.acceptance.test_server_restart import enqueue, statuses
 from tests.processes import FAST, Processes
 from tests.waiting import eventually
 
@@ -29,17 +30,9 @@ DUTIES = (
 LISTENS = "^listen"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(fsync=False, settings=SAFE) as server:
-        yield server
-
-
 @pytest.fixture
 def processes(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Processes]:
-    with Processes({**os.environ, "PGJOBS_TEST_URL": server.url}, tmp_path) as processes:
-        assert processes.start("migrate", "--verbosity", "0").wait(60) == 0
-        ask(server, "truncate django_pgjobs_job, django_pgjobs_worker")
+    with processes_on(server.url, tmp_path) as processes:
         yield processes
 
 

@@ -9,6 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
+from django_pgjobs.admin import lists, windows
 from django_pgjobs.models import Job
 from tests.admin.conftest import PEOPLE
 from tests.db import rows
@@ -91,6 +92,41 @@ def test_all_that_match_the_filters_are_acted_on_beyond_the_page(as_user):
         ("one", "pending"): 60,
         ("other", "failed"): 1,
     }
+
+
+@pytest.mark.parametrize("query", ["", "?kind=one", "?q=one"])
+def test_all_that_match_are_acted_on_beyond_what_was_looked_at(as_user, monkeypatch, query):
+    monkeypatch.setattr(windows, "WINDOW", 3)
+    client = as_user("superuser")
+    jobs = [rows.make("failed", kind="one") for _ in range(5)]
+    data = {"action": "retry", "_selected_action": [jobs[0].pk], "select_across": "1"}
+    answer = client.post(f"{LIST}{query}", data, follow=True)
+    [message] = [str(m) for m in answer.context["messages"]]
+    assert message.startswith("Retry: 5 jobs. Any others were left alone")
+    assert statuses() == {"pending": 5}
+
+
+def test_a_list_says_how_many_all_are_where_it_knows(as_user):
+    client = as_user("superuser")
+    for _ in range(51):
+        rows.make("failed", kind="one")
+    exact, uncounted = "Select all 51 jobs", "Select all jobs that match, listed or not"
+    for query in ("", "?status=failed", "?status=failed&finished="):
+        assert exact in (text := client.get(LIST + query).text), query
+        assert uncounted not in text
+    for query in ("?kind=one", "?status=failed&queue=default", "?q=one"):
+        assert uncounted in (text := client.get(LIST + query).text), query
+        assert "Select all 51" not in text
+
+
+def test_a_list_that_ends_at_the_window_promises_no_number(as_user, monkeypatch):
+    for module in (windows, lists):
+        monkeypatch.setattr(module, "WINDOW", 3)
+    for _ in range(9):
+        rows.make("failed")
+    text = as_user("superuser").get(LIST).text
+    assert "Select all jobs that match, listed or not" in text
+    assert "More than 3 jobs." in text
 
 
 def test_deleting_asks_first_and_leaves_running_jobs(as_user):

@@ -73,10 +73,10 @@ def fill(text: str) -> dict[str, int]:
 def shapes(client, text: str) -> list[Shape]:
     made = fill(text)
     pages = [client.get("/admin/django_pgjobs/" + page.format(**made)) for page in PAGES]
-    asked = urlencode(
-        {"q": f"no {text}", "queue": text, "kind": text, "status": "failed", "finished": text}
-    )
-    pages.append(client.get(f"/admin/django_pgjobs/job/?{asked}"))
+    asked = {"q": f"no:{text}", "queue": text, "kind": text, "status": "failed"}
+    for query in (asked, {**asked, "finished": text}):
+        address = f"/admin/django_pgjobs/job/?{urlencode(query)}"
+        pages.append(client.get(address, follow=True))
     selected = {"action": "delete", "_selected_action": [made["job"]]}
     pages.append(client.post("/admin/django_pgjobs/job/", selected))
     address = f"/admin/django_pgjobs/job/{made['job']}/act/retry/"

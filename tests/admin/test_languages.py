@@ -21,7 +21,7 @@ from django.utils import timezone, translation
 from django.utils.text import capfirst
 
 from django_pgjobs import registry
-from django_pgjobs.admin import jobs as job_admin
+from django_pgjobs.admin import lists
 from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests import messages
 from tests.db import rows
@@ -182,7 +182,7 @@ def tour_schedules(client, look, seen: Tour) -> None:
 def staff(as_user, settings, monkeypatch):
     """A client whose pages come in the language of its cookie; a list says early that it is long."""
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
-    monkeypatch.setattr(job_admin, "WINDOW", 1)
+    monkeypatch.setattr(lists, "WINDOW", 1)
     with translation.override("en"):
         yield as_user("superuser")
 

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ sync_api = pytest.importorskip("playwright.sync_api")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PASSWORD = "of everybody"  # noqa: S105 -- in a test
+LARGEST_PICTURE = 100_000  # bytes
 QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
@@ -47,7 +49,7 @@ def site(live_server) -> str:
 
 
 @pytest.fixture
-def page(request, chromium, site) -> Iterator[sync_api.Page]:
+def page(chromium, site) -> Iterator[sync_api.Page]:
     """A page that fails its test at its end for whatever it complained about."""
     context = chromium.new_context(base_url=site)
     page = context.new_page()
@@ -59,11 +61,24 @@ def page(request, chromium, site) -> Iterator[sync_api.Page]:
         lambda r: None if r.url.startswith((site, "data:")) else complaints.append(r.url),
     )
     yield page
-    if folder := os.environ.get("PGJOBS_TEST_SCREENSHOTS"):
-        name = "".join(c if c.isalnum() else "-" for c in request.node.name)
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
     context.close()
     assert not complaints
+
+
+@pytest.fixture
+def picture(page, tmp_path) -> Callable[..., None]:
+    """Return what takes a picture for the documentation: `make pictures` says to where."""
+    folder = Path(os.environ.get("PGJOBS_TEST_PICTURES", tmp_path))
+    asking = {"format": "webp", "quality": 80}
+
+    def take(name: str, height: int = 800) -> None:
+        page.set_viewport_size({"width": 1280, "height": height})
+        session = page.context.new_cdp_session(page)  # Playwright itself takes no WebP
+        data = base64.b64decode(session.send("Page.captureScreenshot", asking)["data"])
+        (folder / f"{name}.webp").write_bytes(data)
+        assert len(data) < LARGEST_PICTURE, name
+
+    return take
 
 
 @pytest.fixture

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from django.utils import timezone
 
 from django_pgjobs.models import Job, Queue
 from tests.app.probes import hold, record
+from tests.browser import scene
+from tests.browser.looks import keep, unreachable, unreadable
 from tests.db import rows
 from tests.waiting import eventually
 
@@ -75,33 +78,86 @@ def test_who_may_only_look_finds_no_button(page, log_in):
     assert page.locator(".pgjobs-act").count() == 0
 
 
+@pytest.fixture
+def at_work(log_in, kinds) -> scene.Scene:
+    """A shop at work, and staff who look at it."""
+    scene.declare(kinds)
+    made = scene.set_up()
+    log_in()
+    return made
+
+
+def visited(page, made: scene.Scene) -> Iterator[str]:
+    """Go to every page of ours, and give its name."""
+    pages = {
+        "overview": "",
+        "jobs": "job/",
+        "failed-jobs": "job/?status=failed&finished=day",
+        "pending-jobs-of-a-kind": "job/?status=pending&kind=send_receipt",
+        "refused-filter": "job/?status=bogus",
+        "failed-job": f"job/{made.failed.pk}/change/",
+        "history": f"job/{made.failed.pk}/history/",
+        "workers": "worker/",
+        "worker": f"worker/{made.worker.pk}/change/",
+        "queues": "queue/",
+    }
+    for name, address in pages.items():
+        page.goto(f"/admin/django_pgjobs/{address}")
+        if name == "overview":
+            page.wait_for_selector(".u-legend")
+        yield name
+    page.goto("/admin/django_pgjobs/job/")
+    page.locator("input.action-select").first.check()
+    page.locator("select[name=action]").select_option("delete")
+    page.locator("button[name=index]").click()
+    page.wait_for_selector("input[name=confirmed]", state="attached")
+    yield "delete-jobs"
+
+
+def hard_to_read(page, made: scene.Scene, look: str, width: int) -> list[str]:
+    """What is hard to read on any page of ours."""
+    faults = []
+    for name in visited(page, made):
+        keep(page, f"{name}-{width}-{look}")
+        faults += unreadable(page, width)
+    return faults
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_every_page_fits_its_window(page, log_in, scheme, width):
+def test_every_page_fits_its_window_and_can_be_read(page, at_work, scheme, width):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 800})
-    error = {"attempt": 1, "error": "ValueError", "message": "m", "traceback": "x" * 3_000}
-    job = rows.make("failed", payload={"text": "y" * 3_000}, errors=[error])
-    rows.make_worker()
-    log_in()
-    for address in ("job/", f"job/{job.pk}/change/", "worker/", "queue/"):
-        page.goto(f"/admin/django_pgjobs/{address}")
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= width, address
+    faults = hard_to_read(page, at_work, scheme, width)
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("language", ["de", "es", "fr"])
-def test_long_words_fit_a_telephone(page, log_in, settings, language):
-    now = timezone.now()
-    page.set_viewport_size({"width": 390, "height": 800})
-    job = rows.make("failed", queue="mail", finished_at=now)
-    rows.make_worker()
-    worker = rows.make_worker(heartbeat_at=rows.AGO)
-    Queue.objects.create(name="mail", paused_at=now, paused_by="root")
-    log_in()
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_words_fit_too(page, at_work, settings, language, width):
     settings.LANGUAGE_CODE = language
-    addresses = ("", "job/", f"job/{job.pk}/change/", "worker/", f"worker/{worker.pk}/change/", "queue/")  # fmt: skip
-    for address in addresses:
-        page.goto(f"/admin/django_pgjobs/{address}")
-        assert page.locator("html").get_attribute("lang") == language
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
+    page.set_viewport_size({"width": width, "height": 800})
+    faults = hard_to_read(page, at_work, language, width)
+    assert page.locator("html").get_attribute("lang") == language
+    assert not faults, "\n".join(faults)
+
+
+def test_pictures_of_the_admin(page, at_work, picture):
+    heights = {"overview": 800, "jobs": 800, "failed-job": 1_180, "queues": 480}
+    for name in visited(page, at_work):
+        if name in heights:
+            picture(name, heights[name])
+
+
+def test_whatever_is_long_breaks(page, log_in):
+    page.set_viewport_size({"width": 390, "height": 800})
+    error = {"attempt": 1, "error": "ValueError", "message": "m", "traceback": "x" * 3_000}
+    job = rows.make("failed", payload={"text": "y" * 3_000}, errors=[error])
+    log_in()
+    page.goto(f"/admin/django_pgjobs/job/{job.pk}/change/")
+    assert unreadable(page, 390) == []
+
+
+def test_every_control_is_reached_by_the_keyboard(page, at_work):
+    faults = [fault for _ in visited(page, at_work) for fault in unreachable(page)]
+    assert not faults, "\n".join(faults)

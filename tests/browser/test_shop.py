@@ -8,32 +8,7 @@ import pytest
 from django import VERSION
 
 from example_project.stage import set_up
-
-# Of every text that is seen: its contrast with what is painted behind it, if that is below AA.
-FAINT_TEXTS = """
-() => {
-  const rgb = (css) => css.match(/[\\d.]+/g).map(Number);
-  const light = (css) => {
-    const [r, g, b] = rgb(css).map((c) => c / 255)
-      .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = (element) => {
-    const css = getComputedStyle(element).backgroundColor;
-    return (rgb(css)[3] ?? 1) > 0 ? css : behind(element.parentElement);
-  };
-  const faint = [];
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) {
-    const element = texts.currentNode.parentElement;
-    if (!texts.currentNode.data.trim() || !element.checkVisibility()) continue;
-    const [a, b] = [light(getComputedStyle(element).color), light(behind(element))];
-    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (contrast < 4.5) faint.push(`${texts.currentNode.data.trim()}: ${contrast.toFixed(2)}`);
-  }
-  return faint;
-}
-"""
+from tests.browser.looks import unreadable
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +91,14 @@ def test_failures_are_told_and_the_page_rests_when_all_is_final(page, site, work
     assert requests == [site]
 
 
+def test_picture_of_an_order(page, worker, picture):
+    order(page)
+    worker("mail", "documents", "default")
+    page.get_by_text("failed", exact=True).wait_for()
+    page.get_by_text("Your parcel is on its way").wait_for()
+    picture("order")
+
+
 def test_it_works_without_script_by_a_reload(chromium, site, worker):
     context = chromium.new_context(base_url=site, java_script_enabled=False)
     page = context.new_page()
@@ -165,8 +148,7 @@ def test_every_page_fits_its_window_and_can_be_read(page, worker, scheme, width)
     page.set_viewport_size({"width": width, "height": 800})
 
     def check():
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
-        assert page.evaluate(FAINT_TEXTS) == [], page.url
+        assert unreadable(page, width) == []
 
     page.goto("/")
     check()

@@ -41,6 +41,16 @@ def test_every_page_is_reached_from_the_index():
     assert listed == {name for name in there if "decisions/0" not in name} - {"index"}
 
 
+def test_every_picture_is_shown_and_told_in_words():
+    shown = {
+        (pages.ROOT / name).parent.joinpath(path).resolve(): words
+        for name in pages.NAMES
+        for words, path in re.findall(r"!\[([^]]*)\]\(([^)]+)\)", pages.text(name))
+    }
+    assert set(shown) == {path.resolve() for path in (pages.DOCS / "images").iterdir()}
+    assert all(len(words) > 20 for words in shown.values())
+
+
 def test_decisions_are_numbered_one_after_the_other():
     numbers = sorted(p.name[:4] for p in (pages.DOCS / "explanation/decisions").glob("0*.md"))
     assert numbers == [f"{n:04}" for n in range(1, len(numbers) + 1)]

@@ -15,7 +15,7 @@ from psycopg import sql
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-JOB, WORKER = "django_pgjobs_job", "django_pgjobs_worker"
+JOB, WORKER, FIGURE = (f"django_pgjobs_{name}" for name in ("job", "worker", "figure"))
 FINISHED, DELAYED, DUE, RUNNING, PEERS = 100_000, 100_000, 1_000, 100, 10_000
 
 # 100,000 finished and 100,000 future jobs, half of these of a higher priority, beside a few due ones.
@@ -52,15 +52,15 @@ FORMERLY = {
 }
 
 
-def refill(connection: psycopg.Connection[Any], statistics: str) -> None:
-    """Fill the table; `statistics` is "true" or one of FORMERLY."""
-    connection.execute(f"truncate {JOB}, {WORKER}")
+def refill(connection: psycopg.Connection[Any], statistics: str, fill: str = FILL) -> None:
+    """Fill the tables; `statistics` is "true" or one of FORMERLY."""
+    connection.execute(f"truncate {JOB}, {WORKER}, {FIGURE}")
     if statistics in FORMERLY:
         # Whole statements of constants, and by the simple protocol, as there are several in one.
         connection.execute(FORMERLY[statistics] or "select")
         connection.execute(f"analyze {JOB}, {WORKER}")
         connection.execute(f"delete from {JOB}")
-    connection.execute(FILL)
+    connection.execute(fill)
     if statistics == "true":
         connection.execute(f"analyze {JOB}, {WORKER}")
 
@@ -86,6 +86,20 @@ class Plan(NamedTuple):
         """The pages that one part of the statement touched."""
         [node] = [node for node in self.nodes if node.get("Subplan Name") == subplan]
         return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+
+    def read(self, table: str) -> int:
+        """How many rows of the table were looked at, again and again included."""
+        scans = [node for node in self.nodes if node.get("Relation Name") == table]
+        seen = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+        return sum(
+            round(sum(node.get(each, 0) for each in seen) * node["Actual Loops"]) for node in scans
+        )
+
+    @property
+    def sorted_rows(self) -> int:
+        """The most rows that one step sorted."""
+        sorts = [node for node in self.nodes if node["Node Type"] in {"Sort", "Incremental Sort"}]
+        return max((_fed(node) for node in sorts), default=0)
 
     @property
     def locked(self) -> int:
@@ -120,8 +134,17 @@ def explain(
             call = sql.SQL("({})").format(values) if names else sql.SQL("")
             cursor = connection.execute(sql.SQL(f"{prefix} execute statement") + call)
             connection.execute("deallocate statement")
-        plan = cursor.fetchone()[0]
-    return Plan(list(_nodes(json.loads(plan) if isinstance(plan, str) else plan)))
+        return parsed(cursor.fetchone()[0])
+
+
+def parsed(answer: Any) -> Plan:
+    """Return the plan that EXPLAIN answered as JSON."""
+    return Plan(list(_nodes(json.loads(answer) if isinstance(answer, str) else answer)))
+
+
+def _fed(node: dict[str, Any]) -> int:
+    [source] = [each for each in node["Plans"] if each["Parent Relationship"] == "Outer"]
+    return round(source["Actual Rows"] * source["Actual Loops"])
 
 
 def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
