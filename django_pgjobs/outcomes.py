@@ -141,6 +141,7 @@ class _Standing(NamedTuple):
     """What a row says of the outcome that could not be written to it."""
 
     claims: int = 0
+    attempts: int = 0
     own: bool | None = None  # None where nobody holds it
     done: bool = False
     error: str | None = None  # the last one, as JSON
@@ -149,8 +150,11 @@ class _Standing(NamedTuple):
         """Whether this very claim has been settled by its worker, and not by a reaper."""
         if self.done:  # so it stays, and by this claim even where its worker took it for failed
             return self.claims == outcome.claim.claims
-        if not isinstance(outcome, Failed) or self.error is None:
-            return False  # a snooze leaves no trace: it is logged as lost, and was none
+        if isinstance(outcome, Snoozed):  # which alone gives the attempt of this claim back
+            given_back = (outcome.claim.claims, outcome.claim.attempts - 1)
+            return self.own is None and (self.claims, self.attempts) == given_back
+        if isinstance(outcome, Done) or self.error is None:
+            return False
         noted = json.loads(self.error)  # ours, and the time, if SQL has put nothing else there
         return isinstance(noted, dict) and outcome.error.items() <= noted.items()
 

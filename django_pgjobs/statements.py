@@ -448,7 +448,7 @@ union all select j.id, true from {_THESE}
 # Run by outcomes, for what a settle did not write: was the row locked, is it another claim's, or had an
 # earlier settle written the same, whose answer was lost? Raw: the hot path's columns.
 STANDING = f"""
-select id, claims, locked_by = %(worker)s, status = 'done', errors -> -1 from {JOB}
+select id, claims, attempts, locked_by = %(worker)s, status = 'done', errors -> -1 from {JOB}
 where id = any(%(ids)s::bigint[])
 """
 

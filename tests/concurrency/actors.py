@@ -9,6 +9,7 @@ import datetime
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from django.db import connection
 
@@ -114,8 +115,10 @@ def _claim(case: Case, execute: Execute) -> int:
 
 
 def _settle(case: Case, execute: Execute, outcome: outcomes.Outcome) -> int:
-    left = outcomes.settle(execute, case.own, [outcome])
-    return 1 - len(left.stale) - len(left.locked)
+    version = partial(execute, "select ctid::text from django_pgjobs_job", {})
+    before = version()
+    outcomes.settle(execute, case.own, [outcome])
+    return int(version() != before)
 
 
 def _complete(case: Case, execute: Execute) -> int:

@@ -129,7 +129,9 @@ def _failure(job, delay):
 
 
 def _settle(job, outcome):
-    return not any(outcomes.settle(execute, 7, [outcome]))
+    before = row(job)
+    outcomes.settle(execute, 7, [outcome])
+    return row(job) != before
 
 
 def _statement(sql, job):

@@ -41,7 +41,8 @@ def lead(monkeypatch):
         for name, value in {**pooler.address, **settings}.items():
             monkeypatch.setitem(connections.settings[alias], name, value)
 
-    return lead
+    yield lead
+    connections.close_all()  # what a check has opened leads there
 
 
 def lent() -> bool:

@@ -52,8 +52,8 @@ def test_a_key_must_be_a_name_or_a_callable(key):
             {"concurrency": Limit(1, key="a"), "rate": Rate(1, per=1)},
             "rate must have the key of concurrency, 'a', got None",
         ),
-        ({"concurrency": Limit(1, key="x")}, "key must name an argument of the handler, got 'x'"),
-        ({"rate": Rate(1, per=1, key="x")}, "key must name an argument of the handler, got 'x'"),
+        ({"concurrency": Limit(1, key="x")}, r"key must name arguments of \(.*\), got 'x'"),
+        ({"rate": Rate(1, per=1, key="x")}, r"key must name arguments of \(.*\), got 'x'"),
     ],
 )
 def test_a_kind_refuses_limits_that_cannot_be_kept(options, message):
