@@ -9,8 +9,10 @@ from django.utils import timezone
 
 from django_pgjobs import Limit, enqueue, get_job
 from django_pgjobs.claims import Claimer
+from django_pgjobs.limited_claims import _Lane
 from django_pgjobs.models import Gate, Job, Queue
 from django_pgjobs.outcomes import Done, settle
+from django_pgjobs.sessions import DjangoExecutor
 from django_pgjobs.testing import drain
 from tests.db.limited import claimer, declare, taken
 from tests.db.rows import AGO, FUTURE, claimed, execute, ids, make, make_worker, row
@@ -74,11 +76,11 @@ def test_every_way_to_enqueue_stores_the_key():
 
 
 def test_what_has_a_key_is_for_no_other_claim():
-    keyed = declare(concurrency=Limit(1)).enqueue()
-    free = enqueue("noop")
+    call = declare(concurrency=Limit(2))
+    before, free, after = call.enqueue(), enqueue("noop"), call.enqueue()
 
     assert ids(claimed()) == [free.id]
-    assert ids(taken()) == [keyed.id]
+    assert ids(taken()) == ids([before, after])
 
 
 @pytest.mark.parametrize("kind", ["noop", "nobody.knows.it"])
@@ -103,6 +105,10 @@ def test_kinds_that_share_a_key_each_obey_their_own_limit():
     complete(*first)
     assert [claim.kind for claim in taken()] == ["one"]
     assert taken() == []  # as long as it is at work, its limit counts
+    stale = _Lane(1, "default", "account", 0, ordered=False, free=True, wait=0.0)
+    assert (
+        claimer()._take(DjangoExecutor("default"), [stale], 8) == []
+    )  # whatever the look has found
 
 
 def test_within_a_key_jobs_come_by_priority_time_and_id():
@@ -119,6 +125,17 @@ def test_within_a_key_jobs_come_by_priority_time_and_id():
         *([n] for n in ids([high, early, late, low])),
         [],
     ]
+
+
+def test_the_first_of_a_key_get_its_slots():
+    declare(concurrency=Limit(2))
+    late, high, early = (
+        make(kind="call", concurrency_key="call", **columns)
+        for columns in ({}, {"priority": 9}, {"run_at": AGO})
+    )
+
+    assert ids(taken()) == ids([high, early])
+    assert row(late)["status"] == "pending"
 
 
 def test_keys_are_served_in_turn():
