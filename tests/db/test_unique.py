@@ -9,7 +9,16 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from django_pgjobs import DuplicateJob, InvalidOption, InvalidPayload, Unique, enqueue, get_job, job
+from django_pgjobs import (
+    DuplicateJob,
+    InvalidOption,
+    InvalidPayload,
+    PgJobsError,
+    Unique,
+    enqueue,
+    get_job,
+    job,
+)
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed, settle
 from tests.db.rows import FUTURE, claim_of, claimed, execute, make, row
@@ -426,3 +435,24 @@ def test_what_would_wait_for_a_job_that_is_claimed_by_transaction_is_refused(
         return
     with django_assert_num_queries(0), pytest.raises(InvalidOption, match=r"^queue must be one"):
         sync.enqueue(a=1)
+
+
+HIDE = """
+create role pgjobs_test_blind;
+grant all on django_pgjobs_job, django_pgjobs_job_id_seq to pgjobs_test_blind;
+alter table django_pgjobs_job enable row level security;
+create policy seen on django_pgjobs_job using (queue <> 'hidden') with check (true);
+"""
+
+
+def test_a_holder_that_may_not_be_seen_is_an_error_and_no_endless_search():
+    keyed = get_job("noop").using(unique_key="k")
+    keyed.using(queue="hidden").enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute(HIDE)
+        cursor.execute("set local role pgjobs_test_blind")
+
+    with pytest.raises(PgJobsError, match="must be visible, got none in 100 tries"):
+        keyed.enqueue()
+
+    assert Job.objects.count() == 0
