@@ -223,11 +223,18 @@ class ScheduleAdmin(_ScheduleAdmin):
     # --------------------------------------------------------------------------------------- acts
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: Any) -> None:
-        """Count from now, where the rule was changed or it was switched on."""
+        """Count from now, where the rule was changed or it was switched on.
+
+        Else the next tick is left as it is in the table: it may have moved on since the row was read.
+        """
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
         changed = set(form.changed_data)
-        if change and changed & {*_RULE, "enabled"}:
+        if changed & {*_RULE, "enabled"}:
             obj.since, obj.next_at = Now(), None
-        super().save_model(request, obj, form, change)
+            changed |= {"since", "next_at"}
+        obj.save(update_fields=changed)
 
     @admin.action(permissions=["change"], description=_("Enable selected schedules"))
     def enable(self, request: HttpRequest, chosen: Any) -> None:
