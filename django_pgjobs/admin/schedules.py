@@ -25,6 +25,7 @@ from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgJobsError, UnknownKind
 from django_pgjobs.models import Schedule
+from django_pgjobs.timetable import ScheduleQuerySet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +158,10 @@ class ScheduleAdmin(_ScheduleAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
         """Read where schedules are written, with the time there."""
-        return Schedule.objects.using(router.db_for_write(Schedule)).annotate(now=Now())
+        found: QuerySet[Schedule] = ScheduleQuerySet(
+            Schedule, using=router.db_for_write(Schedule)
+        ).timed()
+        return found
 
     def get_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         """Show what it is, and what is known of it; secrets of the payload only to who may edit it."""
@@ -199,7 +203,7 @@ class ScheduleAdmin(_ScheduleAdmin):
             return details.NONE
         try:
             rule_zone = rules.zone(schedule.tz)
-            ticks = schedules.upcoming(schedule, schedule.now)
+            ticks = schedules.upcoming(schedule)
             lines = [
                 _local(tick.astimezone(rule_zone))
                 for tick, _n in zip(ticks, range(_SHOWN), strict=False)

@@ -184,5 +184,5 @@ def test_rows_that_sql_has_filled_oddly_are_shown_all_the_same(as_user):
     job = Job.objects.create(kind="noop", meta={"schedule": "x", "tick": "2026-13-01"})
     assert "x (2026-13-01)" in client.get(f"/admin/django_pgjobs/job/{job.pk}/change/").text
     row = make(name="utc", cron="0 3 * * *", every=None)
-    tick = next(schedules.upcoming(row, Schedule.objects.annotate(now=Now()).get(pk=row.pk).now))
+    tick = next(schedules.upcoming(Schedule.objects.timed().get(pk=row.pk)))
     assert (tick.tzinfo, tick.hour) == (UTC, 3)
