@@ -14,7 +14,7 @@ import copy
 import datetime
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from django.db.models.functions import Coalesce, Now
 
 from django_pgjobs import payloads, registry
 from django_pgjobs.models import Job, Schedule
-from django_pgjobs.rules import Every, Recurring
+from django_pgjobs.rules import Every, Recurring, Rule
 from django_pgjobs.sessions import CONNECTION_ERRORS
 from django_pgjobs.timetable import ScheduleQuerySet
 
@@ -62,12 +62,11 @@ def tick(alias: str, but: Collection[int] = ()) -> tuple[int, list[int]]:
     with transaction.atomic(using=alias):
         with connections[alias].cursor() as cursor:
             cursor.execute(_BOUNDS)
-        ours = _ours(alias, but).due().order_by("next_at", "id").annotate(now=Now())
-        due: Iterable[Any] = ours.select_for_update(skip_locked=True)[:BATCH]
-        for schedule in due:
+        due = _ours(alias, but).due().timed().order_by("next_at", "id")
+        for schedule in due.select_for_update(skip_locked=True)[:BATCH]:
             try:
                 with transaction.atomic(using=alias):
-                    _fire(schedule, schedule.now, alias)
+                    _fire(schedule, alias)
                 fired += 1
             except CONNECTION_ERRORS:
                 raise
@@ -93,11 +92,11 @@ def check(kind: str, payload: dict[str, Any]) -> None:
     job_type.signature.bind(kind, (), payloads.decode(json.dumps(payload)))
 
 
-def upcoming(schedule: Schedule, now: datetime.datetime) -> Iterator[datetime.datetime]:
-    """Yield the ticks after `now`, whether or not it is switched on."""
-    rule = schedule.rule
-    moment = schedule.next_at or rule.after(schedule.since)
-    for past in rule.latest(moment, now, 1):
+def upcoming(schedule: Any) -> Iterator[datetime.datetime]:
+    """Yield the ticks of a `timed()` schedule after now, whether or not it is switched on."""
+    rule: Rule = schedule.rule
+    moment = schedule.following or rule.after(schedule.begins)
+    for past in rule.latest(moment, schedule.now, 1):
         moment = rule.after(past)
     while True:
         yield moment
@@ -138,14 +137,14 @@ def _ours(alias: str, but: Collection[int]) -> ScheduleQuerySet:
     return known.exclude(pk__in=but) if but else known
 
 
-def _fire(schedule: Schedule, now: datetime.datetime, alias: str) -> None:
+def _fire(schedule: Any, alias: str) -> None:
     """Enqueue the jobs of the ticks up to now that count, and move on to the first one after it."""
-    rule = schedule.rule
-    first = schedule.next_at or rule.after(schedule.since)
+    rule: Rule = schedule.rule
+    first = schedule.following or rule.after(schedule.begins)
     everything = schedule.missed == Schedule.Missed.ALL
-    ticks = rule.latest(first, now, MOST_MISSED if everything else 1)
+    ticks = rule.latest(first, schedule.now, MOST_MISSED if everything else 1)
     for moment in ticks:
-        if schedule.missed == Schedule.Missed.SKIP and moment < now - GRACE:
+        if schedule.missed == Schedule.Missed.SKIP and moment < schedule.now - GRACE:
             logger.info("Schedule %s: its tick at %s was missed.", schedule, moment)
             continue
         meta = {"schedule": schedule.name, "tick": moment.isoformat()}

@@ -7,9 +7,10 @@ changed, or switched on, by clearing `next_at` and setting `since`. Rows are few
 
 from __future__ import annotations
 
+import datetime
 from functools import reduce
 from operator import and_
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 from django.db.models import F, Func, Q, Value
@@ -24,6 +25,18 @@ from django_pgjobs.options import EARLIEST, LATEST
 _TYPE = Func(F("payload"), function="jsonb_typeof", output_field=models.TextField())
 
 
+class _Instant(models.FloatField):  # type: ignore[type-arg]  # no generic when it runs
+    """Seconds since 1970 as an aware datetime, also where USE_TZ is off and an hour comes twice."""
+
+    def from_db_value(self, value: float | None, *_: Any) -> datetime.datetime | None:
+        return None if value is None else datetime.datetime.fromtimestamp(value, datetime.UTC)
+
+
+def _instant(of: Any) -> Func:
+    seconds = "extract(epoch from %(expressions)s)::float8"
+    return Func(of, template=seconds, output_field=_Instant())
+
+
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
     """Schedules, and the verbs that switch them."""
 
@@ -34,6 +47,12 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def due(self) -> Self:
         """Choose active ones with a tick to fire, or the first one to be worked out."""
         return self.active().filter(Q(next_at=None) | Q(next_at__lte=Now()))
+
+    def timed(self) -> Any:
+        """Add the instants that ticks are worked out from: `now`, `begins` and `following`."""
+        return self.annotate(
+            now=_instant(Now()), begins=_instant(F("since")), following=_instant(F("next_at"))
+        )
 
     def enable(self) -> int:
         """Switch on what is off; return how many. Ticks count from now: none of the past fires."""

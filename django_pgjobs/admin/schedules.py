@@ -25,6 +25,7 @@ from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgJobsError, UnknownKind
 from django_pgjobs.models import Schedule
+from django_pgjobs.timetable import ScheduleQuerySet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,9 +158,10 @@ class ScheduleAdmin(_ScheduleAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
         """Read where schedules are written, with the time there."""
-        written = Schedule.objects.using(router.db_for_write(Schedule))
-        schedules: QuerySet[Schedule] = written.annotate(now=Now())
-        return schedules
+        found: QuerySet[Schedule] = ScheduleQuerySet(
+            Schedule, using=router.db_for_write(Schedule)
+        ).timed()
+        return found
 
     def get_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         """Show what it is, and what is known of it; secrets of the payload only to who may edit it."""
@@ -201,7 +203,7 @@ class ScheduleAdmin(_ScheduleAdmin):
             return details.NONE
         try:
             rule_zone = rules.zone(schedule.tz)
-            ticks = schedules.upcoming(schedule, schedule.now)
+            ticks = schedules.upcoming(schedule)
             lines = [
                 _local(tick.astimezone(rule_zone))
                 for tick, _n in zip(ticks, range(_SHOWN), strict=False)
@@ -225,11 +227,18 @@ class ScheduleAdmin(_ScheduleAdmin):
     # --------------------------------------------------------------------------------------- acts
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: Any) -> None:
-        """Count from now, where the rule was changed or it was switched on."""
+        """Count from now, where the rule was changed or it was switched on.
+
+        Else the next tick is left as it is in the table: it may have moved on since the row was read.
+        """
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
         changed = set(form.changed_data)
-        if change and changed & {*_RULE, "enabled"}:
+        if changed & {*_RULE, "enabled"}:
             obj.since, obj.next_at = Now(), None
-        super().save_model(request, obj, form, change)
+            changed |= {"since", "next_at"}
+        obj.save(update_fields=changed)
 
     @admin.action(permissions=["change"], description=_("Enable selected schedules"))
     def enable(self, request: HttpRequest, chosen: Any) -> None:

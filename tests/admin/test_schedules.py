@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from django_pgjobs import schedules
 from django_pgjobs.admin import details
+from django_pgjobs.admin.schedules import ScheduleForm
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.rules import Cron
 from tests.admin.conftest import PEOPLE
@@ -94,6 +95,22 @@ def test_a_change_of_the_rule_counts_from_now_and_one_of_the_payload_does_not(as
     assert not Job.objects.exists()
 
 
+def test_a_tick_that_fires_while_one_is_saved_stays_fired(as_user, monkeypatch):
+    row = make(kind="add", payload={"a": 1}, next_at=Now())
+    real = ScheduleForm.clean
+
+    def clean(form):
+        schedules.tick("default")
+        return real(form)
+
+    monkeypatch.setattr(ScheduleForm, "clean", clean)
+    given = {**GIVEN, "cron": "", "every": "00:05:00", "tz": "UTC"}
+    as_user("superuser").post(f"{LIST}{row.pk}/change/", given)
+    assert Schedule.objects.get().name == "night"
+    schedules.tick("default")
+    assert Job.objects.count() == 1
+
+
 def test_of_one_from_code_only_the_switch_can_be_changed(as_user):
     client = as_user("superuser")
     row = make(from_code=True)
@@ -167,5 +184,5 @@ def test_rows_that_sql_has_filled_oddly_are_shown_all_the_same(as_user):
     job = Job.objects.create(kind="noop", meta={"schedule": "x", "tick": "2026-13-01"})
     assert "x (2026-13-01)" in client.get(f"/admin/django_pgjobs/job/{job.pk}/change/").text
     row = make(name="utc", cron="0 3 * * *", every=None)
-    tick = next(schedules.upcoming(row, Schedule.objects.annotate(now=Now()).get(pk=row.pk).now))
+    tick = next(schedules.upcoming(Schedule.objects.timed().get(pk=row.pk)))
     assert (tick.tzinfo, tick.hour) == (UTC, 3)

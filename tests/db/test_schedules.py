@@ -93,6 +93,21 @@ def test_the_kind_s_own_options_hold_for_the_jobs_of_a_schedule(kinds):
     assert Job.objects.values_list("queue", "priority", "max_attempts").get() == ("nightly", 7, 2)
 
 
+@pytest.mark.django_db
+def test_ticks_are_the_same_where_times_are_naive(settings):
+    settings.USE_TZ = False
+    settings.TIME_ZONE = "America/New_York"
+    overdue(timedelta(seconds=5), every=None, cron="* * * * *", tz="Europe/Paris", missed="all")
+    twice = datetime.datetime(2025, 11, 2, 6, 30, tzinfo=datetime.UTC)  # the second 01:30 there
+    make("then", every=timedelta(days=366), next_at=twice, since=twice, missed="all")
+
+    assert schedules.tick("default") == (2, [])
+    assert schedules.tick("default") == (0, [])
+
+    assert ("then", twice) in ticks()
+    assert ticks()[-1][0] == "one"
+
+
 # ----------------------------------------------------------------------------------- missed ticks
 
 DAY = timedelta(hours=26)
