@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgjobs import conf, enqueueing, notify, statements
+from django_pgjobs import conf, enqueueing, inserts, notify
 from django_pgjobs.exceptions import DuplicateJob, InvalidOption, PgJobsError
 from django_pgjobs.models import Job
 from django_pgjobs.uniqueness import Unique
@@ -52,8 +52,8 @@ class _Call(NamedTuple):
     @property
     def statement(self) -> str:
         if self.rule.conflict == "replace":
-            return statements.INSERT_OR_REPLACE
-        return statements.INSERT_OR_HOLD if self.rule.locks else statements.INSERT_OR_FIND
+            return inserts.INSERT_OR_REPLACE
+        return inserts.INSERT_OR_HOLD if self.rule.locks else inserts.INSERT_OR_FIND
 
 
 class _Placed(NamedTuple):
@@ -149,7 +149,7 @@ def _ask_until_told(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
 def _free_expired(call: _Call, entries: Sequence[Entry]) -> None:
     given = enqueueing.arrays(entries) | {"period": call.rule.seconds}
     with connections[call.alias].cursor() as cursor:
-        cursor.execute(statements.FREE_EXPIRED, given)
+        cursor.execute(inserts.FREE_EXPIRED, given)
 
 
 def _ask(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:

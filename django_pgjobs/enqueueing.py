@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections, router, transaction
 
-from django_pgjobs import conf, notify, statements, subjects
+from django_pgjobs import conf, inserts, notify, subjects
 from django_pgjobs.exceptions import ForeignTransaction, InvalidOption
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.models import Job
@@ -40,7 +40,7 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
     refuse_limits(options.queue, entry)
     row = columns(kind, options) | entry._asdict()
     plain = not any(row[name] for name in _NOT_PLAIN)
-    statement = statements.INSERT_PLAIN if plain else statements.INSERT
+    statement = inserts.INSERT_PLAIN if plain else inserts.INSERT
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, row)
         job_id, created_at, *times = cursor.fetchone()
@@ -85,7 +85,7 @@ def insert_many(kind: str, entries: Iterable[Entry], options: Options) -> list[i
         remaining = iter(entries)
         while chunk := list(itertools.islice(remaining, CHUNK)):
             refuse_limits(options.queue, *chunk)
-            cursor.execute(statements.INSERT_MANY, row | arrays(chunk))
+            cursor.execute(inserts.INSERT_MANY, row | arrays(chunk))
             inserted = cursor.fetchall()
             ids += sorted(job_id for job_id, _ in inserted)
             due = inserted[0][1]

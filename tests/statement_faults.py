@@ -15,15 +15,11 @@ def _statements() -> Any:
     return statements
 
 
-def _upkeep() -> Any:
-    from django_pgjobs import upkeep  # noqa: PLC0415 -- likewise
-
-    return upkeep
-
-
 def _change(name: str, old: str, new: str) -> None:
-    """Change one statement."""
-    module = _statements() if hasattr(_statements(), name) else _upkeep()
+    """Change one statement, wherever it stands."""
+    from django_pgjobs import inserts, statements, upkeep  # noqa: PLC0415 -- likewise
+
+    [module] = [module for module in (inserts, statements, upkeep) if name in vars(module)]
     setattr(module, name, _changed(getattr(module, name), old, new))
 
 
@@ -158,8 +154,10 @@ def deaths_without_a_look() -> None:
 
 def prune_waits() -> None:
     """Wait for locked rows, in no order."""
-    for status, text in _upkeep().PRUNE.items():
-        _upkeep().PRUNE[status] = text.replace(
+    from django_pgjobs import upkeep  # noqa: PLC0415 -- likewise
+
+    for status, text in upkeep.PRUNE.items():
+        upkeep.PRUNE[status] = text.replace(
             "order by finished_at limit %(limit)s for update skip locked",
             "order by random() limit %(limit)s",
         )

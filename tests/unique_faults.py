@@ -39,7 +39,9 @@ def running_jobs_are_replaced() -> None:
 
 def finders_lock() -> None:
     """Lock a job that is found, though it may run."""
-    held = _statements()._HELD
+    from django_pgjobs import inserts  # noqa: PLC0415 -- no models before the apps are loaded
+
+    held = inserts._HELD
     _change("INSERT_OR_FIND", held, f"{held} for share")
 
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from django.db import connection as django_connection
 
-from django_pgjobs import statements, upkeep
+from django_pgjobs import inserts, statements, upkeep
 from django_pgjobs.claims import Claimer
 from tests.db.plans import DUE, FORMERLY, JOB, WORKER, explain, refill
 
@@ -240,7 +240,7 @@ NEW_ROW = dict.fromkeys(("run_at", "subject_type", "subject_id", "meta")) | {
 @modes
 @pytest.mark.parametrize("name", ["INSERT_OR_FIND", "INSERT_OR_HOLD", "INSERT_OR_REPLACE"])
 def test_unique_jobs_are_enqueued_by_the_index_of_their_keys(filled, name, mode):
-    plan = explain(filled, getattr(statements, name), {**KEYED, **NEW_ROW}, mode)
+    plan = explain(filled, getattr(inserts, name), {**KEYED, **NEW_ROW}, mode)
 
     assert plan.written >= 1
     assert plan.indexes == {"pgjobs_job_unique_key"}
@@ -250,7 +250,7 @@ def test_unique_jobs_are_enqueued_by_the_index_of_their_keys(filled, name, mode)
 
 @modes
 def test_keys_whose_period_is_over_are_freed_by_their_index(filled, mode):
-    plan = explain(filled, statements.FREE_EXPIRED, {**KEYED, "period": 60.0}, mode)
+    plan = explain(filled, inserts.FREE_EXPIRED, {**KEYED, "period": 60.0}, mode)
 
     assert plan.indexes == {"pgjobs_job_unique_key", JOB_KEY}
     assert JOB not in plan.seq_scans

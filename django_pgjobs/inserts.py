@@ -1,0 +1,123 @@
+"""The raw SQL of enqueue: new rows, of unique jobs only where nobody holds their key.
+
+Invariant: nothing here fails over a key, and a job that runs is neither locked nor waited for; the clock
+is the database's.
+"""
+
+from __future__ import annotations
+
+from django_pgjobs.lifecycle import NOW
+from django_pgjobs.statements import JOB
+
+_META = "coalesce(%(meta)s::jsonb, '{}')"
+_RUN_AT = f"coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s))"
+
+# Run by enqueueing.insert() for a job that is due at once and about nothing, and for any other. Raw:
+# half the cost of Model.objects.create(), and the database's clock decides when a delay is over. It is
+# parsed and planned anew each time, so it leaves to the columns' defaults what most jobs do not say.
+# No index.
+INSERT_PLAIN = f"""
+insert into {JOB} (kind, queue, payload, priority, max_attempts)
+values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, %(max_attempts)s)
+returning id, created_at
+"""
+INSERT = f"""
+insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id,
+        meta, concurrency_key)
+values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, {_RUN_AT},
+        %(max_attempts)s, %(subject_type)s, %(subject_id)s, {_META}, %(concurrency_key)s)
+returning id, created_at, run_at
+"""
+
+# Run by enqueueing.insert_many(). Raw: one statement and one array for thousands of rows; COPY
+# would be faster still, but knows neither RETURNING nor row security. No index.
+INSERT_MANY = f"""
+insert into {JOB} (kind, queue, payload, priority, run_at, max_attempts, subject_type, subject_id,
+    concurrency_key)
+select %(kind)s, %(queue)s, payload::jsonb, %(priority)s, {_RUN_AT},
+       %(max_attempts)s, %(subject_type)s, %(subject_id)s, concurrency_key
+from unnest(%(payloads)s::text[], %(concurrency_keys)s::text[])
+    with ordinality as given(payload, concurrency_key, position)
+order by position
+returning id, run_at <= created_at
+"""
+
+# ----------------------------------------------------------------------------------- unique jobs
+
+# As the partial index says it. What else is asked of these rows hides in a CASE: with old statistics the
+# planner would take the index of pending or of finished jobs for it, and read all of them.
+_KEYED = "unique_key = any(%(unique_keys)s::text[]) and unique_key is not null"
+
+# Run by duplicates for rules with a period, before what follows. It waits for others who do the same.
+# Raw: the database's clock, and rows locked in the order of their keys. Index: pgjobs_job_unique_key,
+# as for all that follow.
+FREE_EXPIRED = f"""
+update {JOB} set unique_key = null where id = any(array(
+    select id from {JOB} where {_KEYED} and case when finished_at is null then false
+        else created_at <= {NOW} - make_interval(secs => %(period)s) end
+    order by unique_key for update))
+"""
+
+
+_HELD = f"select id, unique_key from {JOB} where {_KEYED}"
+
+
+def insert_unless_held(holders: str, conflict: str = "do nothing") -> str:
+    """Return the INSERT of jobs whose keys others may hold; its rows say by position who has each.
+
+    Run by duplicates, with keys that differ. Raw: ON CONFLICT on a partial index, and one round trip.
+    `holders` selects those that are left as they are. A key whose holder comes or goes meanwhile may have
+    no row in the answer. Keys are taken in one order, so that two batches cannot wait for each other;
+    ids are drawn before, so that those of a batch follow its own order.
+    """
+    return f"""
+with given as materialized (
+    select nextval(pg_get_serial_sequence('{JOB}', 'id')) as id, given.*
+    from unnest(%(unique_keys)s::text[], %(payloads)s::text[], %(concurrency_keys)s::text[])
+        with ordinality as given(unique_key, payload, concurrency_key, position)
+    order by position
+),
+{holders},
+placed as (
+    insert into {JOB} as job (id, kind, queue, payload, priority, run_at, max_attempts,
+        subject_type, subject_id, meta, concurrency_key, unique_key)
+    select id, %(kind)s, %(queue)s, payload::jsonb, %(priority)s, {_RUN_AT}, %(max_attempts)s,
+        %(subject_type)s, %(subject_id)s, {_META}, concurrency_key, unique_key
+    from given
+    where not exists (select from holder where holder.unique_key = given.unique_key)
+    order by unique_key
+    on conflict (unique_key) where unique_key is not null {conflict}
+    returning id, unique_key, created_at, run_at
+)
+select position, id, true, created_at, run_at, {_RUN_AT} <= {NOW} from placed join given using (id)
+union all
+select position, found.id, false, null, null, {_RUN_AT} <= {NOW}
+from (select id, unique_key from holder union all select id, unique_key from placed) found
+join given using (unique_key) where found.id <> given.id
+"""
+
+
+# For jobs that hold their keys until they are finished, or for a period: nothing is locked.
+INSERT_OR_FIND = insert_unless_held(f"holder as materialized ({_HELD})")
+
+# For jobs that hold their keys until their start: one that stands for others must not start before
+# their transactions are committed. Those share the lock; a claim passes it over, and one that is under
+# way is waited for.
+INSERT_OR_HOLD = insert_unless_held(
+    f"""waiting as materialized (
+    {_HELD} and case status when 'pending' then true else false end order by unique_key for key share
+),
+holder as materialized (
+    select * from waiting union all {_HELD} and status <> 'pending'
+)"""
+)
+
+# For jobs that replace pending ones. Those who replace one job wait for each other.
+INSERT_OR_REPLACE = insert_unless_held(
+    f"holder as materialized ({_HELD} and status <> 'pending')",
+    """do update set payload = excluded.payload, queue = excluded.queue,
+        priority = excluded.priority, run_at = excluded.run_at,
+        subject_type = excluded.subject_type, subject_id = excluded.subject_id,
+        meta = excluded.meta, concurrency_key = excluded.concurrency_key
+    where job.status = 'pending'""",
+)
