@@ -20,7 +20,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgjobs import conf, payloads
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
-from django_pgjobs.limits import Limit, Limits, Rate
+from django_pgjobs.limits import Limit, Limits, Rate, check_key
 from django_pgjobs.options import Changes, Options, check_kind, check_timeout
 from django_pgjobs.signatures import Signature
 
@@ -118,10 +118,11 @@ class JobType(Generic[P, R]):
         """Return the payload as JSON, and the job's concurrency key."""
         payload = self.signature.bind(self.kind, args, kwargs)
         text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
-        key = self.options.concurrency_key
-        if key is None and self.limits:
-            key = self.limits.key_of(self.kind, payload, self.signature.defaults)
-        return text, key
+        if self.options.concurrency_key is not None:
+            return text, check_key(self.options.concurrency_key)
+        if self.limits:
+            return text, self.limits.key_of(self.kind, payload, self.signature.defaults)
+        return text, None
 
 
 _kinds: dict[str, JobType[..., Any]] = {}
