@@ -21,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgjobs import conf, payloads, rules
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
-from django_pgjobs.limits import Limit, Limits, Rate
+from django_pgjobs.limits import Limit, Limits, Rate, check_key
 from django_pgjobs.options import Changes, Entry, Options, check_kind, check_timeout
 from django_pgjobs.retries import DEFAULTS, Delays, Errors, Retries, RetryPolicy, check_retries
 from django_pgjobs.rules import Recurring
@@ -134,10 +134,11 @@ class JobType(Generic[P, R]):
         return Entry(text, self._concurrency_key(payload), self._unique_key(payload))
 
     def _concurrency_key(self, payload: Mapping[str, Any]) -> str | None:
-        key = self.options.concurrency_key
-        if key is None and self.limits:
-            key = self.limits.key_of(self.kind, payload, self.signature.defaults)
-        return key
+        if self.options.concurrency_key is not None:
+            return check_key(self.options.concurrency_key)
+        if self.limits:
+            return self.limits.key_of(self.kind, payload, self.signature.defaults)
+        return None
 
     def _unique_key(self, payload: Mapping[str, Any]) -> str | None:
         rule = self.options.rule

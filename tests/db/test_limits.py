@@ -10,6 +10,7 @@ from django.utils import timezone
 from django_pgjobs import Limit, enqueue, get_job
 from django_pgjobs.claims import Claimer
 from django_pgjobs.limited_claims import _Lane
+from django_pgjobs.limits import check_key
 from django_pgjobs.models import Gate, Job, Queue
 from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import DjangoExecutor
@@ -73,6 +74,8 @@ def test_every_way_to_enqueue_stores_the_key():
     stored = dict(Job.objects.values_list("id", "concurrency_key"))
     assert [stored[n] for n in ids_] == ["call:5", "call:5", "mine", "call:6", None, "mine"]
     assert call.enqueue(customer=7).concurrency_key == "call:7"
+    long = call.using(concurrency_key="x" * 300).enqueue()
+    assert long.concurrency_key == row(long)["concurrency_key"] == check_key("x" * 300)
 
 
 def test_what_has_a_key_is_for_no_other_claim():
