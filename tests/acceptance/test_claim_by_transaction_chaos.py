@@ -66,5 +66,5 @@ def test_kills_at_random_moments_do_nothing_twice_and_lose_no_count(processes):
     print(f"{kills} kills, {lost} lost, {missing} uncounted, {unseen} unseen")  # noqa: T201
     assert lost >= 10, "too few kills hit a job: this run has shown nothing"
     assert missing <= uncounted, "an attempt that is not counted is told"
-    assert uncounted <= kills // 2
+    assert uncounted <= lost // 2, "most are counted"
     assert unseen <= kills // 5

@@ -205,7 +205,9 @@ def test_pruning_takes_the_oldest_of_a_status_and_reads_no_more(filled, status, 
     assert plan.written == plan.locked == BATCH
     assert plan.indexes == {FINISHED_INDEX, JOB_KEY}
     assert JOB not in plan.seq_scans
-    assert plan.buffers < 100 + 10 * BATCH
+    # Without any statistics the server takes all that are old for a few, and sorts them; once there are
+    # more of them, it goes by the order of the index.
+    assert plan.buffers < 100 + 30 * BATCH
 
 
 @modes
