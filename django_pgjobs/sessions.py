@@ -199,7 +199,7 @@ def _execute_as_one(
     network does, can leave it open with rows locked.
     """
     limit = f"set local lock_timeout = '{patience * 1000:.0f}ms'"
-    level = "set transaction isolation level read committed"
+    level = "set local transaction_isolation = 'read committed'"
     with psycopg.ClientCursor(connection) as cursor:  # the only kind that sends several at once
         cursor.execute(f"{level}; {limit}; {sql}", params)
         while cursor.nextset():

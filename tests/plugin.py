@@ -43,6 +43,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"database: {description}" if description else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test, so that not one process is left with it while the other has nothing."""
+    items.sort(key=lambda item: "test_benchmarks" not in item.nodeid)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Keep what a test logged in a form that xdist can send: some log lone surrogates."""
