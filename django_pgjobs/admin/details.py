@@ -39,10 +39,13 @@ class Event(NamedTuple):
 
 
 def badge(job: Job) -> str:
-    """The status as a word in a colour, with a sign for those who see none."""
-    return format_html(
+    """The status as a word in a colour, with a sign for those who see none; and a request to stop."""
+    word = format_html(
         '<span class="pgjobs-status pgjobs-{}">{}</span>', job.status, job.get_status_display()
     )
+    if job.status == Job.Status.RUNNING and job.cancel_requested_at:
+        return format_html('{} <span class="help">{}</span>', word, gettext("asked to stop"))
+    return word
 
 
 def masked(value: object) -> object:

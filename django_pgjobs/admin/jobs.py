@@ -22,7 +22,7 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs.admin import details
-from django_pgjobs.admin.acts import ACTS, Act, recorded
+from django_pgjobs.admin.acts import ACTS, Act, offered, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS
 from django_pgjobs.admin.lists import JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
@@ -63,9 +63,10 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
                 "across": across,
             }
             return TemplateResponse(request, "admin/django_pgjobs/job/delete_jobs.html", context)
-        changed = act.on(jobs, request)
-        level = messages.SUCCESS if changed else messages.WARNING
-        job_admin.message_user(request, act.tell(changed, None if across else len(selected)), level)
+        asked = jobs.count() if across else len(selected)
+        done = act.on(jobs, request)
+        level = messages.SUCCESS if done.changed else messages.WARNING
+        job_admin.message_user(request, act.tell(done, asked), level)
         return None
 
     on_selection.__name__ = act.name
@@ -221,10 +222,10 @@ class JobAdmin(_JobAdmin):
         job = self.get_object(request, unquote(object_id))
         if job is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        changed = act.on(self.get_queryset(request).filter(pk=job.pk), request, job)
-        level = messages.SUCCESS if changed else messages.WARNING
-        self.message_user(request, act.tell(changed, 1), level)
-        gone = changed and act.name == "delete"
+        done = act.on(self.get_queryset(request).filter(pk=job.pk), request)
+        level = messages.SUCCESS if done.changed else messages.WARNING
+        self.message_user(request, act.tell(done, asked=1), level)
+        gone = done.changed and act.name == "delete"
         page = "changelist" if gone else "change"
         return HttpResponseRedirect(
             reverse(
@@ -245,11 +246,7 @@ class JobAdmin(_JobAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Offer the acts that the job's status and the user's permissions allow."""
-        job = context.get("original")
-        context["acts"] = [
-            act
-            for act in ACTS.values()
-            if job is not None and job.status in act.sources and act.allowed(request)
-        ]
+        """Offer the acts that are for this job and that the user may do."""
+        job = self.get_queryset(request).filter(pk=context["original"].pk)
+        context["acts"] = [act for act in offered(job) if act.allowed(request)]
         return super().render_change_form(request, context, *args, **kwargs)
