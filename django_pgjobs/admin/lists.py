@@ -11,6 +11,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.utils.translation import gettext
 
+from django_pgjobs import registry
 from django_pgjobs.admin.filters import CHOICES
 from django_pgjobs.admin.windows import WINDOW, Choice
 
@@ -32,7 +33,8 @@ def search(text: str) -> dict[str, Any]:
     if _is_id(number):
         return {"pk": int(number)}
     model, colon, key = term.partition(":")
-    if colon:
+    # A kind may have a colon too, but the name of a model has a dot.
+    if colon and "." in model and term not in registry.kinds():
         return {"subject_type": model.lower(), "subject_id": key}
     return {"kind": term} if term else {}
 
@@ -48,8 +50,12 @@ class JobList(ChangeList):
         """Return what the list shows or, for an act on all that match, every such job."""
         found: Any = super().get_queryset(request, exclude_parameters).defer(*_LARGE)
         choice = Choice({name: request.GET.get(name) for name in CHOICES}, search(self.query))
+        self.has_status = bool(request.GET.get("status"))
         self.is_windowed = choice.is_windowed
-        return choice.all(found) if is_across(request) else choice.listed(found)
+        if is_across(request):
+            return choice.all(found)
+        self.leaves_keyed = choice.leaves_keyed(found)
+        return choice.listed(found)
 
     def get_results(self, request: HttpRequest) -> None:
         """Count, but not far."""

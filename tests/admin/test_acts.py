@@ -218,6 +218,31 @@ def test_a_list_that_ends_at_the_window_promises_no_number(as_user, monkeypatch)
     assert "More than 3 jobs." in text
 
 
+@pytest.mark.parametrize(("free", "keyed"), [(0, 4), (0, 9), (2, 2), (9, 4), (4, 1)])
+def test_a_list_of_jobs_with_keys_promises_no_number_beyond_the_window(
+    as_user, monkeypatch, free, keyed
+):
+    for module in (windows, lists):
+        monkeypatch.setattr(module, "WINDOW", 3)
+    for n in range(free + keyed):
+        rows.make("pending", concurrency_key=f"key:{n}" if n < keyed else None)
+    answer = as_user("superuser").get(f"{LIST}?status=pending")
+    assert answer.context["cl"].result_count == 4
+    assert "Select all jobs that match, listed or not" in answer.text
+    assert "More than 3 jobs." in answer.text
+    assert ("More than 3 of these jobs have a concurrency key." in answer.text) is (keyed > 3)
+
+
+def test_a_list_of_jobs_with_keys_is_counted_up_to_the_window(as_user, monkeypatch):
+    for module in (windows, lists):
+        monkeypatch.setattr(module, "WINDOW", 3)
+    for n in range(3):
+        rows.make("pending", concurrency_key=f"key:{n}")
+    answer = as_user("superuser").get(f"{LIST}?status=pending")
+    assert answer.context["cl"].result_count == 3
+    assert "More than" not in answer.text
+
+
 def test_deleting_asks_first_and_leaves_running_jobs(as_user):
     client = as_user("superuser")
     jobs = some_jobs()

@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from django_pgjobs import registry
 from django_pgjobs.admin import details, windows
 from django_pgjobs.admin.queues import depths
 from django_pgjobs.models import Job, Queue, Worker
@@ -81,6 +82,36 @@ def test_a_search_finds_an_id_a_subject_or_a_kind(as_user):
         assert listed(client, f"?q={term}") == [job.pk], term
     for term in ("shop.order:8", "0", "9" * 30, "nothing", "²", ":"):
         assert listed(client, f"?q={term}") == [], term
+
+
+def test_a_search_finds_a_kind_that_has_a_colon(as_user, monkeypatch):
+    client = as_user("viewer")
+    made = [rows.make("done", kind=kind) for kind in ("reports:daily", "shop.order:7")]
+    rows.make("done", subject_type="shop.order", subject_id="8")
+    assert listed(client, "?q=reports:daily") == [made[0].pk]
+    assert listed(client, "?q=shop.order:7") == []
+    monkeypatch.setattr(registry, "kinds", lambda: {"shop.order:7": registry.get_job("noop")})
+    assert listed(client, "?q=shop.order:7") == [made[1].pk]
+
+
+def test_a_list_says_of_which_jobs_it_looked_at_the_first(as_user):
+    client = as_user("viewer")
+    for query, of in (
+        ("?kind=a", "only the newest 10,000 jobs were looked at"),
+        ("?kind=a&status=done", "only the first 10,000 jobs of this status were looked at"),
+    ):
+        assert of in client.get(JOBS + query).text.replace("10000", "10,000")
+
+
+def test_the_page_of_queues_leads_to_the_app_and_to_what_waits(as_user):
+    rows.make("pending", queue="mail")
+    text = as_user("superuser").get(QUEUES).text
+    assert (
+        '<th scope="row"><a href="/admin/django_pgjobs/job/?status=pending&amp;queue=mail">' in text
+    )
+    breadcrumbs = text.partition('class="breadcrumbs"')[2].partition("</nav>")[0]
+    assert 'href="/admin/django_pgjobs/"' in breadcrumbs
+    assert text.count("django_pgjobs/admin.css") == 1
 
 
 def test_pending_jobs_are_listed_in_the_order_of_a_worker(as_user):
@@ -187,10 +218,16 @@ def test_queues_show_their_figures_and_can_be_paused_and_resumed(as_user):
     assert len(rows.claimed()) == 2
 
 
-@pytest.mark.parametrize("name", ["", "x" * 64, "a\0b"])
+@pytest.mark.parametrize("name", ["", "x" * 64, "é" * 32, "a\0b"])
 def test_a_name_that_no_queue_can_have_is_refused(as_user, name):
     as_user("superuser").post(f"{QUEUES}switch/", {"name": name, "pause": "1"})
     assert not Queue.objects.exists()
+
+
+def test_a_queue_that_sql_has_paused_by_a_longer_name_can_be_resumed(as_user):
+    Queue.objects.create(name="é" * 63, paused_at=timezone.now())
+    as_user("superuser").post(f"{QUEUES}switch/", {"name": "é" * 63, "pause": "0"})
+    assert Queue.objects.get().paused_at is None
 
 
 @pytest.mark.parametrize("person", ["viewer", "retrier", "nobody"])
