@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
+from django.db.models import TextField
+from django.db.models.functions import Cast
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -24,7 +26,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import ACTS, Act, offered, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS
-from django_pgjobs.admin.lists import JobList, is_across, refuse, search
+from django_pgjobs.admin.lists import LARGE, JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
 from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, by_index
 from django_pgjobs.models import Job, JobQuerySet
@@ -117,6 +119,20 @@ class JobAdmin(_JobAdmin):
     def get_queryset(self, request: HttpRequest) -> JobQuerySet:
         """Read where jobs are written: a replica may be behind."""
         return JobQuerySet(Job, using=router.db_for_write(Job))
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Job | None:
+        """Read JSON as text, of which `details` makes what can be shown: Django's own refuses some."""
+        texts = {f"{column}_text": Cast(column, TextField()) for column in LARGE}
+        jobs: Any = self.get_queryset(request).defer(*LARGE).annotate(**texts)
+        try:
+            job: Job = jobs.get(pk=self.opts.pk.to_python(object_id))
+        except (Job.DoesNotExist, ValidationError):
+            return None
+        for column in LARGE:
+            setattr(job, column, details.read(getattr(job, f"{column}_text")))
+        return job
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

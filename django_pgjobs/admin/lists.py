@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from django_pgjobs.models import JobQuerySet
 
-_LARGE = ("payload", "result", "errors", "meta")  # never read for a list
+LARGE = ("payload", "result", "errors", "meta")  # JSON, never read for a list
 _LONGEST_ID = 19  # digits of a bigint
 _SHORT = 80  # characters of a value that is told
 _ACROSS = "select_across"  # of Django's form
@@ -48,7 +48,7 @@ class JobList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> JobQuerySet:
         """Return what the list shows or, for an act on all that match, every such job."""
-        found: Any = super().get_queryset(request, exclude_parameters).defer(*_LARGE)
+        found: Any = super().get_queryset(request, exclude_parameters).defer(*LARGE)
         choice = Choice({name: request.GET.get(name) for name in CHOICES}, search(self.query))
         self.has_status = bool(request.GET.get("status"))
         self.is_windowed = choice.is_windowed

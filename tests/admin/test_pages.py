@@ -163,6 +163,95 @@ def test_a_row_that_sql_has_filled_oddly_is_shown_all_the_same(as_user):
     assert client.get(JOBS).status_code == 200
 
 
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
+def test_a_time_at_the_edge_of_the_calendar_is_shown_as_it_is(as_user, settings, at, zone):
+    settings.TIME_ZONE = zone
+    meta = {"schedule": "s", "tick": at}
+    job = rows.make("failed", errors=[{"at": at, "attempt": 1}], meta=meta)
+    text = as_user("viewer").get(f"{JOBS}{job.pk}/change/").text
+    assert text.count(at) == 2
+
+
+DEEP = "[" * 1_000 + "]" * 1_000
+LONG = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("column", "json"),
+    [
+        ("payload", f'{{"a": {DEEP}}}'),
+        ("result", DEEP),
+        ("errors", DEEP),
+        ("errors", f'[{{"message": {DEEP}, "attempt": {DEEP}, "worker": {DEEP}}}]'),
+        ("meta", f'{{"schedule": {DEEP}}}'),
+        ("payload", f'{{"a": {LONG}}}'),
+        ("result", LONG),
+        ("errors", f'[{{"message": {LONG}, "attempt": {LONG}}}]'),
+        ("meta", f'{{"schedule": {LONG}, "tick": {LONG}}}'),
+    ],
+)
+def test_json_that_python_cannot_read_is_shown_or_said_to_be_too_deep(as_user, column, json):
+    client, job = as_user("superuser"), rows.make("failed")
+    with connection.cursor() as cursor:
+        cursor.execute(f"update django_pgjobs_job set {column} = %s::jsonb", [json])  # noqa: S608
+    page = client.get(f"{JOBS}{job.pk}/change/")
+    assert page.status_code == 200
+    if column != "meta":
+        assert ("Nested too deeply to be shown." if DEEP in json else LONG) in page.text
+    assert client.get(f"{JOBS}{job.pk}/history/").status_code == 200
+    client.post(f"{JOBS}{job.pk}/act/retry/")
+    assert Job.objects.pending().exists()
+
+
+def test_brackets_inside_a_text_nest_nothing(as_user):
+    text = '\\"' + "[" * 1_000
+    job = rows.make("done", result={"a": text}, payload={text: "{" * 1_000})
+    page = as_user("viewer").get(f"{JOBS}{job.pk}/change/").text
+    assert "Nested too deeply" not in page
+    assert "[" * 1_000 in page
+
+
+@pytest.mark.parametrize("queues", [5, "mail", {"a": 1}, [1, None], True])
+def test_queues_that_sql_has_put_oddly_are_shown(as_user, queues):
+    rows.make_worker(queues=queues)
+    answer = as_user("viewer").get(WORKERS)
+    assert answer.status_code == 200
+    assert queues != "mail" or ">mail<" in answer.text
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "X-Api-Key",
+        "Api-Key",
+        "apikey",
+        "api_key",
+        "private-key",
+        "pwd",
+        "DB_PWD",
+        "passcode",
+        "auth",
+        "Authorization",
+        "authorisation",
+        "oauth",
+        "auth_header",
+        "authToken",
+        "passwd",
+        "Set-Cookie",
+    ],
+)
+def test_a_key_that_names_a_secret_hides_its_value(key):
+    assert details.masked({key: "canary"}) == {key: details.MASK}
+
+
+@pytest.mark.parametrize(
+    "key", ["author", "authors", "co_author_id", "authority", "key", "api", "order"]
+)
+def test_a_key_that_names_no_secret_hides_nothing(key):
+    assert details.masked({key: "seen"}) == {key: "seen"}
+
+
 def test_secrets_are_masked_wherever_they_are_nested(as_user):
     hidden = {
         "password": "canary-1",
