@@ -22,12 +22,10 @@ from django.utils.translation import ngettext, pgettext_lazy
 
 from django_pgjobs import lifecycle, notify
 from django_pgjobs.lifecycle import Status
-from django_pgjobs.models import Job
+from django_pgjobs.models import Job, JobQuerySet
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
-
-    from django_pgjobs.models import JobQuerySet
 
 MOST_NOTED = 100  # jobs of one act that each have an entry in the log
 
@@ -59,14 +57,15 @@ class Act:
 
     def on(self, jobs: JobQuerySet, request: HttpRequest) -> Done:
         """Do it, record it, and return how many rows it changed."""
+        alias = lifecycle.alias_of(jobs)
         chosen = jobs.filter(self.fits)
-        with transaction.atomic(using=lifecycle.alias_of(jobs)):
+        with transaction.atomic(using=alias):
             # Locked, so that the jobs which are noted are those that are changed.
             locked = chosen.only("kind").select_for_update(skip_locked=True)
             noted: list[Any] = list(locked[: MOST_NOTED + 1])
             are_few = len(noted) <= MOST_NOTED
             if are_few:
-                chosen = jobs.filter(pk__in=[job.pk for job in noted])
+                chosen = JobQuerySet(Job, using=alias).filter(pk__in=[job.pk for job in noted])
             asked_to_stop = self.do(chosen.running())
             changed = asked_to_stop + self.do(chosen.exclude(status=Status.RUNNING))
             LogEntry.objects.bulk_create(
