@@ -38,7 +38,8 @@ class Settings:
     keep_cancelled: float | None = 30 * 86_400.0
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     secret_keys: str = (
-        r"(?i)pass(word|wd|phrase)|secret|token|(api|private)_?key|credential|authorization|cookie"  # noqa: S105 -- names of secrets
+        r"(?i)pass(word|wd|phrase|code)|pwd|secret|token|(api|private)[-_]?key|credential"  # noqa: S105 -- names of secrets
+        r"|auth(?!or(?!i[sz]))|cookie"  # not of an author
     )
 
     @property

@@ -27,6 +27,15 @@ from django_pgjobs.timetable import Schedule as Schedule  # noqa: PLC0414 -- Dja
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 5
 
+_TIMES = (
+    "attempted_at",
+    "cancel_requested_at",
+    "created_at",
+    "finished_at",
+    "locked_at",
+    "run_at",
+)
+
 
 def _is_json(kind: str, *columns: str) -> Q:
     """Say that these columns hold JSON of that type; statements append to them unseen."""
@@ -235,7 +244,8 @@ class Job(models.Model):
                 condition=Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)),
             ),
             models.CheckConstraint(
-                name="pgjobs_job_run_at", condition=Q(run_at__gte=EARLIEST, run_at__lte=LATEST)
+                name="pgjobs_job_times",  # a NULL passes
+                condition=Q(**{f"{column}__range": (EARLIEST, LATEST) for column in _TIMES}),
             ),
             models.CheckConstraint(
                 name="pgjobs_job_attempts",

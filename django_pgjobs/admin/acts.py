@@ -1,34 +1,40 @@
-"""What staff may do with jobs: one guarded statement each, told and recorded.
+"""What staff may do with jobs: guarded statements, told and recorded.
 
-Invariant: an act changes only rows whose status allows it, says how many it left alone and why, and
-leaves a LogEntry that names the user. What is stored is the same in every language.
+Invariant: an act changes only rows that it is for, says how many it left alone and why, and leaves a
+LogEntry that names the user: one for each job or, of many, one for all. What is stored is the same in
+every language.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Model
+from django.db import transaction
+from django.db.models import BooleanField, ExpressionWrapper, Model, Q
+from django.db.models.functions import Now
 from django.utils.formats import localize
-from django.utils.text import get_text_list
-from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext, pgettext_lazy
 
-from django_pgjobs import lifecycle
-from django_pgjobs.lifecycle import FINAL, Status
-from django_pgjobs.models import Job
+from django_pgjobs import lifecycle, notify
+from django_pgjobs.lifecycle import Status
+from django_pgjobs.models import Job, JobQuerySet
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from django_pgjobs.models import JobQuerySet
+MOST_NOTED = 100  # jobs of one act that each have an entry in the log
 
-LONG_AGO = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)  # due now, and before what came since
+
+class Done(NamedTuple):
+    """What an act has done."""
+
+    changed: int
+    asked_to_stop: int = 0  # of these
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Act:
     label: Any  # of the button
     description: Any  # of the action on a selection
     permission: str
-    sources: frozenset[Status]
+    fits: Q
+    why_not: Any  # of jobs that it is not for
     do: Callable[[JobQuerySet], int]
     flag: int = CHANGE
 
@@ -48,33 +55,53 @@ class Act:
         user: Any = request.user
         return bool(user.has_perm(f"django_pgjobs.{self.permission}"))
 
-    def on(self, jobs: JobQuerySet, request: HttpRequest, one: Job | None = None) -> int:
+    def on(self, jobs: JobQuerySet, request: HttpRequest) -> Done:
         """Do it, record it, and return how many rows it changed."""
-        changed = self.do(jobs)
-        if changed:
-            record(request, Job, one or f"{changed} ×", _told(self, request), self.flag)
-        return changed
-
-    def tell(self, changed: int, asked: int | None) -> str:
-        """Say how many were changed and why others were not; `asked` None is not known."""
-        done = ngettext("%(act)s: %(count)s job.", "%(act)s: %(count)s jobs.", changed) % {
-            "act": self.label,
-            "count": localize(changed),
-        }
-        left = None if asked is None else max(0, asked - changed)
-        if left == 0:
-            return done
-        rest = (
-            gettext("Any others were left alone: not %(statuses)s, or locked at this moment.")
-            if left is None
-            else ngettext(
-                "%(count)s was skipped: not %(statuses)s, or locked at this moment.",
-                "%(count)s were skipped: not %(statuses)s, or locked at this moment.",
-                left,
+        alias = lifecycle.alias_of(jobs)
+        chosen = jobs.filter(self.fits)
+        with transaction.atomic(using=alias):
+            # Locked, so that the jobs which are noted are those that are changed.
+            locked = chosen.only("kind").select_for_update(skip_locked=True)
+            noted: list[Any] = list(locked[: MOST_NOTED + 1])
+            are_few = len(noted) <= MOST_NOTED
+            if are_few:
+                chosen = JobQuerySet(Job, using=alias).filter(pk__in=[job.pk for job in noted])
+            asked_to_stop = self.do(chosen.running())
+            changed = asked_to_stop + self.do(chosen.exclude(status=Status.RUNNING))
+            LogEntry.objects.bulk_create(
+                _entry(request, Job, what, _told(self, request), self.flag)
+                for what in (noted if are_few else [f"{changed} ×"])
             )
-        )
-        statuses = get_text_list([str(status.label) for status in sorted(self.sources)])
-        return f"{done} {rest % {'count': localize(left), 'statuses': statuses}}"
+        return Done(changed, asked_to_stop)
+
+    def tell(self, done: Done, asked: int) -> str:
+        """Say how many of those asked for were changed, and why others were not."""
+        return " ".join(self._sentences(done, max(0, asked - done.changed)))
+
+    def _sentences(self, done: Done, left: int) -> Iterator[str]:
+        yield ngettext("%(act)s: %(count)s job.", "%(act)s: %(count)s jobs.", done.changed) % {
+            "act": self.label,
+            "count": localize(done.changed),
+        }
+        if stopping := done.asked_to_stop:
+            yield ngettext(
+                "%(count)s is running and was asked to stop.",
+                "%(count)s are running and were asked to stop.",
+                stopping,
+            ) % {"count": localize(stopping)}
+        if left:
+            yield ngettext(
+                "%(count)s was skipped: %(reason)s, or locked at this moment.",
+                "%(count)s were skipped: %(reason)s, or locked at this moment.",
+                left,
+            ) % {"count": localize(left), "reason": self.why_not}
+
+
+def offered(jobs: JobQuerySet) -> list[Act]:
+    """Return the acts that are for the one job among `jobs`, by the database's clock."""
+    fits = {act.name: ExpressionWrapper(act.fits, BooleanField()) for act in ACTS.values()}
+    found: Any = jobs.values(**fits).first()
+    return [act for act in ACTS.values() if found and found[act.name]]
 
 
 def record(
@@ -85,8 +112,14 @@ def record(
     flag: int = CHANGE,
 ) -> None:
     """Leave a LogEntry: the user did this to one row, or to what is described."""
+    _entry(request, model, what, message, flag).save()
+
+
+def _entry(
+    request: HttpRequest, model: type[Model], what: Model | str, message: str, flag: int
+) -> LogEntry:
     pk = what.pk if isinstance(what, Model) else None
-    LogEntry.objects.create(
+    return LogEntry(
         user_id=cast("int", request.user.pk),
         content_type=ContentType.objects.get_for_model(model),
         object_id=None if pk is None else str(pk),
@@ -107,6 +140,14 @@ def _told(act: Act, request: HttpRequest) -> str:
     return f"{act.name} ({filters})" if filters else act.name
 
 
+def _run_now(jobs: JobQuerySet) -> int:
+    """Make pending jobs due now by the database's clock, which no caller of `reschedule()` knows."""
+    moved = lifecycle.move(jobs, "reschedule", run_at=Now())
+    if moved:
+        notify.wake(lifecycle.alias_of(jobs), notify.EVERY_QUEUE)
+    return moved
+
+
 ACTS = {
     act.name: act
     for act in (
@@ -115,7 +156,8 @@ ACTS = {
             _("Retry"),
             _("Retry selected jobs"),
             "retry_job",
-            frozenset({Status.FAILED, Status.CANCELLED}),
+            Q(status__in=[Status.FAILED, Status.CANCELLED]),
+            pgettext_lazy("why a job was skipped", "not failed or cancelled"),
             lambda jobs: jobs.retry(),
         ),
         Act(
@@ -123,15 +165,17 @@ ACTS = {
             _("Run now"),
             _("Run selected jobs now"),
             "retry_job",
-            frozenset({Status.PENDING}),
-            lambda jobs: jobs.delayed().reschedule(LONG_AGO),
+            Q(status=Status.PENDING, run_at__gt=Now()),
+            pgettext_lazy("why a job was skipped", "not pending, due already"),
+            _run_now,
         ),
         Act(
             "cancel",
             pgettext_lazy("act on a job", "Cancel"),
             _("Cancel selected jobs"),
             "cancel_job",
-            frozenset({Status.PENDING, Status.RUNNING}),
+            Q(status=Status.PENDING) | Q(status=Status.RUNNING, cancel_requested_at=None),
+            pgettext_lazy("why a job was skipped", "finished, asked to stop before"),
             lambda jobs: jobs.cancel(),
         ),
         Act(
@@ -139,7 +183,8 @@ ACTS = {
             _("Delete"),
             _("Delete selected jobs"),
             "delete_job",
-            FINAL | {Status.PENDING},
+            ~Q(status=Status.RUNNING),
+            pgettext_lazy("why a job was skipped", "running"),
             lifecycle.delete,
             DELETION,
         ),

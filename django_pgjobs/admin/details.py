@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib import admin
@@ -25,9 +25,15 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import conf
 from django_pgjobs.models import Job, Worker
+from django_pgjobs.options import EARLIEST, LATEST
 
 MASK = "••••••"
 NONE = "–"
+
+_DEEPEST = (
+    200  # containers inside one another: more than a payload of ours has, and a stack holds them
+)
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')  # and texts, which may have some inside
 
 
 class Event(NamedTuple):
@@ -39,10 +45,13 @@ class Event(NamedTuple):
 
 
 def badge(job: Job) -> str:
-    """The status as a word in a colour, with a sign for those who see none."""
-    return format_html(
+    """The status as a word in a colour, with a sign for those who see none; and a request to stop."""
+    word = format_html(
         '<span class="pgjobs-status pgjobs-{}">{}</span>', job.status, job.get_status_display()
     )
+    if job.status == Job.Status.RUNNING and job.cancel_requested_at:
+        return format_html('{} <span class="help">{}</span>', word, gettext("asked to stop"))
+    return word
 
 
 def masked(value: object) -> object:
@@ -55,6 +64,30 @@ def masked(value: object) -> object:
     if isinstance(value, list):
         return [masked(each) for each in value]
     return value
+
+
+def read(text: str | None) -> Any:
+    """Return the JSON of a column as far as a page can show it: plain SQL may have stored anything."""
+    if text is None:
+        return None
+    if _depth(text) > _DEEPEST:
+        return gettext("Nested too deeply to be shown.")
+    return json.loads(text, parse_int=_number)
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for mark in _BRACKETS.findall(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _number(digits: str) -> int | str:
+    try:
+        return int(digits)
+    except ValueError:  # Python reads no more than 4,300
+        return digits
 
 
 def timeline(job: Job) -> list[Event]:
@@ -87,10 +120,13 @@ def _moment(at: object) -> datetime.datetime | None:
     """Read the time of an error, which plain SQL may have stored in any form."""
     try:
         moment = parse_datetime(at) if isinstance(at, str) else None
-        if moment is None or timezone.is_aware(moment) is settings.USE_TZ:
-            return moment
+        if moment is None:
+            return None
+        aware = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+        if not EARLIEST <= aware <= LATEST:  # in the reader's time zone it may be no time at all
+            return None
         # Times with a zone and times without one cannot be sorted together.
-        return timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
+        return aware if settings.USE_TZ else timezone.make_naive(aware)
     except (ValueError, OverflowError):  # well formed, and in a 13th month
         return None
 
@@ -142,7 +178,8 @@ def subject(job: Job) -> str:
 @admin.display(description=_("schedule"))
 def schedule(job: Job) -> str:
     """The schedule that it comes from, and the tick."""
-    name, tick = job.meta.get("schedule"), job.meta.get("tick")
+    meta = job.meta if isinstance(job.meta, dict) else {}
+    name, tick = meta.get("schedule"), meta.get("tick")
     if not name:
         return NONE
     moment = _moment(tick)
@@ -165,6 +202,8 @@ def result(job: Job) -> str:
 @admin.display(description=_("errors"))
 def errors(job: Job) -> str:
     """Every attempt's error, the latest first and open."""
+    if not isinstance(job.errors, list):
+        return str(job.errors)
     known = [
         # Plain SQL may have put anything there.
         {

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import router
+from django.db.models import TextField
+from django.db.models.functions import Cast
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -22,9 +24,9 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs.admin import details
-from django_pgjobs.admin.acts import ACTS, Act, recorded
+from django_pgjobs.admin.acts import ACTS, Act, offered, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS
-from django_pgjobs.admin.lists import JobList, is_across, refuse, search
+from django_pgjobs.admin.lists import LARGE, JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
 from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, by_index
 from django_pgjobs.models import Job, JobQuerySet
@@ -63,9 +65,10 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
                 "across": across,
             }
             return TemplateResponse(request, "admin/django_pgjobs/job/delete_jobs.html", context)
-        changed = act.on(jobs, request)
-        level = messages.SUCCESS if changed else messages.WARNING
-        job_admin.message_user(request, act.tell(changed, None if across else len(selected)), level)
+        asked = jobs.count() if across else len(selected)
+        done = act.on(jobs, request)
+        level = messages.SUCCESS if done.changed else messages.WARNING
+        job_admin.message_user(request, act.tell(done, asked), level)
         return None
 
     on_selection.__name__ = act.name
@@ -116,6 +119,20 @@ class JobAdmin(_JobAdmin):
     def get_queryset(self, request: HttpRequest) -> JobQuerySet:
         """Read where jobs are written: a replica may be behind."""
         return JobQuerySet(Job, using=router.db_for_write(Job))
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Job | None:
+        """Read JSON as text, of which `details` makes what can be shown: Django's own refuses some."""
+        texts = {f"{column}_text": Cast(column, TextField()) for column in LARGE}
+        jobs: Any = self.get_queryset(request).defer(*LARGE).annotate(**texts)
+        try:
+            job: Job = jobs.get(pk=self.opts.pk.to_python(object_id))
+        except (Job.DoesNotExist, ValidationError):
+            return None
+        for column in LARGE:
+            setattr(job, column, details.read(getattr(job, f"{column}_text")))
+        return job
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -221,10 +238,10 @@ class JobAdmin(_JobAdmin):
         job = self.get_object(request, unquote(object_id))
         if job is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        changed = act.on(self.get_queryset(request).filter(pk=job.pk), request, job)
-        level = messages.SUCCESS if changed else messages.WARNING
-        self.message_user(request, act.tell(changed, 1), level)
-        gone = changed and act.name == "delete"
+        done = act.on(self.get_queryset(request).filter(pk=job.pk), request)
+        level = messages.SUCCESS if done.changed else messages.WARNING
+        self.message_user(request, act.tell(done, asked=1), level)
+        gone = done.changed and act.name == "delete"
         page = "changelist" if gone else "change"
         return HttpResponseRedirect(
             reverse(
@@ -245,11 +262,7 @@ class JobAdmin(_JobAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Offer the acts that the job's status and the user's permissions allow."""
-        job = context.get("original")
-        context["acts"] = [
-            act
-            for act in ACTS.values()
-            if job is not None and job.status in act.sources and act.allowed(request)
-        ]
+        """Offer the acts that are for this job and that the user may do."""
+        job = self.get_queryset(request).filter(pk=context["original"].pk)
+        context["acts"] = [act for act in offered(job) if act.allowed(request)]
         return super().render_change_form(request, context, *args, **kwargs)

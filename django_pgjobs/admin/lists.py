@@ -11,6 +11,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.utils.translation import gettext
 
+from django_pgjobs import registry
 from django_pgjobs.admin.filters import CHOICES
 from django_pgjobs.admin.windows import WINDOW, Choice
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from django_pgjobs.models import JobQuerySet
 
-_LARGE = ("payload", "result", "errors", "meta")  # never read for a list
+LARGE = ("payload", "result", "errors", "meta")  # JSON, never read for a list
 _LONGEST_ID = 19  # digits of a bigint
 _SHORT = 80  # characters of a value that is told
 _ACROSS = "select_across"  # of Django's form
@@ -32,7 +33,8 @@ def search(text: str) -> dict[str, Any]:
     if _is_id(number):
         return {"pk": int(number)}
     model, colon, key = term.partition(":")
-    if colon:
+    # A kind may have a colon too, but the name of a model has a dot.
+    if colon and "." in model and term not in registry.kinds():
         return {"subject_type": model.lower(), "subject_id": key}
     return {"kind": term} if term else {}
 
@@ -46,10 +48,14 @@ class JobList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> JobQuerySet:
         """Return what the list shows or, for an act on all that match, every such job."""
-        found: Any = super().get_queryset(request, exclude_parameters).defer(*_LARGE)
+        found: Any = super().get_queryset(request, exclude_parameters).defer(*LARGE)
         choice = Choice({name: request.GET.get(name) for name in CHOICES}, search(self.query))
+        self.has_status = bool(request.GET.get("status"))
         self.is_windowed = choice.is_windowed
-        return choice.all(found) if is_across(request) else choice.listed(found)
+        if is_across(request):
+            return choice.all(found)
+        self.leaves_keyed = choice.leaves_keyed(found)
+        return choice.listed(found)
 
     def get_results(self, request: HttpRequest) -> None:
         """Count, but not far."""

@@ -91,6 +91,7 @@ class QueueAdmin(_QueueAdmin):
             **self.admin_site.each_context(request),
             "title": capfirst(self.opts.verbose_name_plural),
             "opts": self.opts,
+            "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
             "media": self.media,
             "queues": depths(),
             "may_pause": self.has_change_permission(request),
@@ -106,7 +107,8 @@ class QueueAdmin(_QueueAdmin):
         if not self.has_change_permission(request):
             raise PermissionDenied
         name, pause = request.POST.get("name", ""), request.POST.get("pause") == "1"
-        fits = 0 < len(name) <= QUEUE_BYTES and "\0" not in name
+        # What SQL has paused under a longer name can be resumed.
+        fits = "\0" not in name and (not pause or 0 < len(name.encode()) <= QUEUE_BYTES)
         if fits and self._set(request, name, pause=pause):
             text = (
                 gettext("Queue %(name)s is paused.")

@@ -66,7 +66,7 @@ class SubjectJobsMixin(_ModelAdmin):
     def subject_jobs(self, obj: Model) -> str:
         """The newest jobs about this object, and the way to all of them."""
         about = JobQuerySet(Job, using=router.db_for_write(Job)).for_subject(obj)
-        newest = about.order_by("-id").only(*_COLUMNS, "max_attempts")
+        newest = about.order_by("-id").only(*_COLUMNS, "max_attempts", "cancel_requested_at")
         jobs = list(newest[: SHOWN + 1])
         if not jobs:
             return details.NONE

@@ -40,11 +40,8 @@ _ORDERS: dict[str, tuple[str, ...]] = {
 }
 _NEWEST = ("-id",)
 
-# Pending jobs with a key have an index of their own: the first of both are listed together.
-_KEYED = Q(concurrency_key__isnull=False)
-_KEYS = ("queue", "concurrency_key", "-priority", "run_at", "id")
-
-# Pending jobs with a key have an index of their own: the first of both are listed together.
+# Pending jobs with a key have an index of their own: the first of both are listed together. It has
+# no order of priorities across keys, so that of more than `WINDOW` the highest may not be listed.
 _KEYED = Q(concurrency_key__isnull=False)
 _KEYS = ("queue", "concurrency_key", "-priority", "run_at", "id")
 
@@ -107,11 +104,13 @@ class Choice:
         """Return all jobs that were chosen: for an act, which may take its time."""
         return jobs.filter(self._served, self._others).order_by(*self._order)
 
+    def leaves_keyed(self, jobs: JobQuerySet) -> bool:
+        """Say whether more jobs have a key than a list looks at."""
+        return bool(self._keyed(jobs).order_by(*_KEYS)[WINDOW : WINDOW + 1].exists())
+
     def listed(self, jobs: JobQuerySet) -> JobQuerySet:
-        """Return those of them that a list shows."""
-        every: Any = jobs.model._base_manager.using(jobs.db)  # noqa: SLF001 -- without `jobs`' own filters
-        served = every.filter(self._served)
-        keyed = served.filter(_KEYED) if self._is_pending else every.none()
+        """Return those of them that a list shows, one more than `WINDOW` where there are more."""
+        served, keyed = self._found(jobs), self._keyed(jobs)
         has_keyed = keyed.exists()
         if not (has_keyed or self.is_windowed or self._is_key):
             return self.all(jobs).exclude(_KEYED) if self._is_pending else self.all(jobs)
@@ -119,12 +118,21 @@ class Choice:
         order = () if self._is_key else self._order
         if self._is_pending:
             served = served.exclude(_KEYED)
-        first = served.order_by(*order)[:WINDOW]
+        most = WINDOW if self.is_windowed else WINDOW + 1
+        first = served.order_by(*order)[:most]
         if has_keyed:
-            first = first.union(keyed.order_by(*_KEYS)[:WINDOW], all=True)
+            first = first.union(keyed.order_by(*_KEYS)[:most], all=True)
         # By a CASE, which no index can serve: among these few the server must not prefer another one.
         chosen = Case(When(self._others, then=True), default=False) if self._others else Q()
         return jobs.filter(lifecycle.among(first), chosen).order_by(*self._order)
+
+    def _found(self, jobs: JobQuerySet) -> Any:
+        """Return what an index finds, without `jobs`' own filters."""
+        return jobs.model._base_manager.using(jobs.db).filter(self._served)  # noqa: SLF001 -- as Django names it
+
+    def _keyed(self, jobs: JobQuerySet) -> Any:
+        found = self._found(jobs)
+        return found.filter(_KEYED) if self._is_pending else found.none()
 
 
 class BoundedPaginator(_Paginator):

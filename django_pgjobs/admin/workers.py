@@ -107,7 +107,11 @@ class WorkerAdmin(_WorkerAdmin):
     @admin.display(description=_("queues"))
     def served(self, worker: Worker) -> str:
         """Those that it was told, or all."""
-        return ", ".join(map(str, worker.queues)) if worker.queues else str(_("every queue"))
+        if not worker.queues:
+            return str(_("every queue"))
+        # Plain SQL may have put anything there.
+        names = worker.queues if isinstance(worker.queues, list) else [worker.queues]
+        return ", ".join(map(str, names))
 
     @admin.display(description=_("running jobs"))
     def running(self, worker: Any) -> str:

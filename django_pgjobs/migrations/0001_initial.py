@@ -338,15 +338,49 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             (
-                                "run_at__gte",
-                                datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                "attempted_at__range",
+                                (
+                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                ),
                             ),
                             (
-                                "run_at__lte",
-                                datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                "cancel_requested_at__range",
+                                (
+                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                ),
+                            ),
+                            (
+                                "created_at__range",
+                                (
+                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                ),
+                            ),
+                            (
+                                "finished_at__range",
+                                (
+                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                ),
+                            ),
+                            (
+                                "locked_at__range",
+                                (
+                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                ),
+                            ),
+                            (
+                                "run_at__range",
+                                (
+                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
+                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                                ),
                             ),
                         ),
-                        name="pgjobs_job_run_at",
+                        name="pgjobs_job_times",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(

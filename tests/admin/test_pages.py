@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from django_pgjobs import registry
 from django_pgjobs.admin import details, windows
 from django_pgjobs.admin.queues import depths
 from django_pgjobs.models import Job, Queue, Worker
@@ -83,6 +84,36 @@ def test_a_search_finds_an_id_a_subject_or_a_kind(as_user):
         assert listed(client, f"?q={term}") == [], term
 
 
+def test_a_search_finds_a_kind_that_has_a_colon(as_user, monkeypatch):
+    client = as_user("viewer")
+    made = [rows.make("done", kind=kind) for kind in ("reports:daily", "shop.order:7")]
+    rows.make("done", subject_type="shop.order", subject_id="8")
+    assert listed(client, "?q=reports:daily") == [made[0].pk]
+    assert listed(client, "?q=shop.order:7") == []
+    monkeypatch.setattr(registry, "kinds", lambda: {"shop.order:7": registry.get_job("noop")})
+    assert listed(client, "?q=shop.order:7") == [made[1].pk]
+
+
+def test_a_list_says_of_which_jobs_it_looked_at_the_first(as_user):
+    client = as_user("viewer")
+    for query, of in (
+        ("?kind=a", "only the newest 10,000 jobs were looked at"),
+        ("?kind=a&status=done", "only the first 10,000 jobs of this status were looked at"),
+    ):
+        assert of in client.get(JOBS + query).text.replace("10000", "10,000")
+
+
+def test_the_page_of_queues_leads_to_the_app_and_to_what_waits(as_user):
+    rows.make("pending", queue="mail")
+    text = as_user("superuser").get(QUEUES).text
+    assert (
+        '<th scope="row"><a href="/admin/django_pgjobs/job/?status=pending&amp;queue=mail">' in text
+    )
+    breadcrumbs = text.partition('class="breadcrumbs"')[2].partition("</nav>")[0]
+    assert 'href="/admin/django_pgjobs/"' in breadcrumbs
+    assert text.count("django_pgjobs/admin.css") == 1
+
+
 def test_pending_jobs_are_listed_in_the_order_of_a_worker(as_user):
     low = rows.make("pending", priority=-1)
     late = rows.make("pending", run_at=rows.FUTURE)
@@ -130,6 +161,95 @@ def test_a_row_that_sql_has_filled_oddly_is_shown_all_the_same(as_user):
     assert "Enqueued" in text  # Django shows "-" instead of what raises a ValueError
     assert "2026-13-01T00:00:00Z" in text
     assert client.get(JOBS).status_code == 200
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
+def test_a_time_at_the_edge_of_the_calendar_is_shown_as_it_is(as_user, settings, at, zone):
+    settings.TIME_ZONE = zone
+    meta = {"schedule": "s", "tick": at}
+    job = rows.make("failed", errors=[{"at": at, "attempt": 1}], meta=meta)
+    text = as_user("viewer").get(f"{JOBS}{job.pk}/change/").text
+    assert text.count(at) == 2
+
+
+DEEP = "[" * 1_000 + "]" * 1_000
+LONG = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("column", "json"),
+    [
+        ("payload", f'{{"a": {DEEP}}}'),
+        ("result", DEEP),
+        ("errors", DEEP),
+        ("errors", f'[{{"message": {DEEP}, "attempt": {DEEP}, "worker": {DEEP}}}]'),
+        ("meta", f'{{"schedule": {DEEP}}}'),
+        ("payload", f'{{"a": {LONG}}}'),
+        ("result", LONG),
+        ("errors", f'[{{"message": {LONG}, "attempt": {LONG}}}]'),
+        ("meta", f'{{"schedule": {LONG}, "tick": {LONG}}}'),
+    ],
+)
+def test_json_that_python_cannot_read_is_shown_or_said_to_be_too_deep(as_user, column, json):
+    client, job = as_user("superuser"), rows.make("failed")
+    with connection.cursor() as cursor:
+        cursor.execute(f"update django_pgjobs_job set {column} = %s::jsonb", [json])  # noqa: S608
+    page = client.get(f"{JOBS}{job.pk}/change/")
+    assert page.status_code == 200
+    if column != "meta":
+        assert ("Nested too deeply to be shown." if DEEP in json else LONG) in page.text
+    assert client.get(f"{JOBS}{job.pk}/history/").status_code == 200
+    client.post(f"{JOBS}{job.pk}/act/retry/")
+    assert Job.objects.pending().exists()
+
+
+def test_brackets_inside_a_text_nest_nothing(as_user):
+    text = '\\"' + "[" * 1_000
+    job = rows.make("done", result={"a": text}, payload={text: "{" * 1_000})
+    page = as_user("viewer").get(f"{JOBS}{job.pk}/change/").text
+    assert "Nested too deeply" not in page
+    assert "[" * 1_000 in page
+
+
+@pytest.mark.parametrize("queues", [5, "mail", {"a": 1}, [1, None], True])
+def test_queues_that_sql_has_put_oddly_are_shown(as_user, queues):
+    rows.make_worker(queues=queues)
+    answer = as_user("viewer").get(WORKERS)
+    assert answer.status_code == 200
+    assert queues != "mail" or ">mail<" in answer.text
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "X-Api-Key",
+        "Api-Key",
+        "apikey",
+        "api_key",
+        "private-key",
+        "pwd",
+        "DB_PWD",
+        "passcode",
+        "auth",
+        "Authorization",
+        "authorisation",
+        "oauth",
+        "auth_header",
+        "authToken",
+        "passwd",
+        "Set-Cookie",
+    ],
+)
+def test_a_key_that_names_a_secret_hides_its_value(key):
+    assert details.masked({key: "canary"}) == {key: details.MASK}
+
+
+@pytest.mark.parametrize(
+    "key", ["author", "authors", "co_author_id", "authority", "key", "api", "order"]
+)
+def test_a_key_that_names_no_secret_hides_nothing(key):
+    assert details.masked({key: "seen"}) == {key: "seen"}
 
 
 def test_secrets_are_masked_wherever_they_are_nested(as_user):
@@ -187,10 +307,16 @@ def test_queues_show_their_figures_and_can_be_paused_and_resumed(as_user):
     assert len(rows.claimed()) == 2
 
 
-@pytest.mark.parametrize("name", ["", "x" * 64, "a\0b"])
+@pytest.mark.parametrize("name", ["", "x" * 64, "é" * 32, "a\0b"])
 def test_a_name_that_no_queue_can_have_is_refused(as_user, name):
     as_user("superuser").post(f"{QUEUES}switch/", {"name": name, "pause": "1"})
     assert not Queue.objects.exists()
+
+
+def test_a_queue_that_sql_has_paused_by_a_longer_name_can_be_resumed(as_user):
+    Queue.objects.create(name="é" * 63, paused_at=timezone.now())
+    as_user("superuser").post(f"{QUEUES}switch/", {"name": "é" * 63, "pause": "0"})
+    assert Queue.objects.get().paused_at is None
 
 
 @pytest.mark.parametrize("person", ["viewer", "retrier", "nobody"])
