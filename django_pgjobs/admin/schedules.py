@@ -23,6 +23,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgjobs import registry, rules, schedules
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
+from django_pgjobs.admin.filters import OwnFilters
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgJobsError, UnknownKind
 from django_pgjobs.models import Schedule
 from django_pgjobs.timetable import ScheduleQuerySet
@@ -142,12 +143,13 @@ def in_words(schedule: Schedule) -> str:
     return gettext("every %(interval)s") % {"interval": schedule.every}
 
 
-class ScheduleAdmin(_ScheduleAdmin):
+class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
     """Schedules, to look at, to switch, to run now, and to make."""
 
     form = ScheduleForm
     list_display = ("name", "kind", "rule", "next_at", "last_at", "enabled", "state")
     list_filter = ("enabled", "from_code")
+    own_lookups = ("enabled__exact", "from_code__exact")
     search_fields = ("name", "kind")
     ordering = ("name",)
     actions: Any = ("enable", "disable", "run_now")

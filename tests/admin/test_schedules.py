@@ -186,3 +186,19 @@ def test_rows_that_sql_has_filled_oddly_are_shown_all_the_same(as_user):
     row = make(name="utc", cron="0 3 * * *", every=None)
     tick = next(schedules.upcoming(Schedule.objects.timed().get(pk=row.pk)))
     assert (tick.tzinfo, tick.hour) == (UTC, 3)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"{LIST}?payload__password__startswith=c",
+        f"{LIST}?kind__startswith=n",
+        "/admin/django_pgjobs/worker/?host__startswith=w",
+    ],
+)
+def test_no_column_can_be_asked_for_in_an_address(as_user, monkeypatch, address):
+    monkeypatch.setitem(PEOPLE, "viewer", ("view_schedule", "view_worker"))
+    make(payload={"password": "canary"})
+    client = as_user("viewer")
+    assert client.get(address).status_code == 400
+    assert client.get(f"{LIST}?enabled__exact=1&from_code__exact=0").text.count(">one<") == 1
