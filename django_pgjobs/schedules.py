@@ -22,7 +22,7 @@ from django.db import connections, transaction
 from django.db.models import DurationField, ExpressionWrapper, Min, Q
 from django.db.models.functions import Coalesce, Now
 
-from django_pgjobs import payloads, registry
+from django_pgjobs import conf, payloads, registry
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.rules import Every, Recurring, Rule
 from django_pgjobs.sessions import CONNECTION_ERRORS
@@ -88,8 +88,9 @@ def enqueue_now(schedule: Schedule, alias: str) -> Job:
 
 def check(kind: str, payload: dict[str, Any]) -> None:
     """Raise `UnknownKind` or `InvalidPayload` where a tick would."""
-    job_type = registry.get_job(kind)
-    job_type.signature.bind(kind, (), payloads.decode(json.dumps(payload)))
+    given = payloads.decode(json.dumps(payload))
+    arguments = registry.get_job(kind).signature.bind(kind, (), given)
+    payloads.encode(arguments, max_bytes=conf.get().max_payload_bytes)
 
 
 def upcoming(schedule: Any) -> Iterator[datetime.datetime]:

@@ -1,7 +1,6 @@
 """Schedules: those of the code to look at and to switch, others to make and edit.
 
-Invariant: what is saved fires: the form refuses what a tick would. The rule of a schedule that comes
-from code is changed in the code.
+Invariant: what is saved fires. The rule of a schedule that comes from code is changed in the code.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import ValidationError
 from django.db import router
 from django.db.models.functions import Now
 from django.template.response import TemplateResponse
@@ -24,106 +21,23 @@ from django_pgjobs import registry, rules, schedules
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
 from django_pgjobs.admin.filters import OwnFilters
-from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgJobsError, UnknownKind
+from django_pgjobs.admin.schedule_forms import ScheduleForm, rule_faults
+from django_pgjobs.exceptions import InvalidOption, PgJobsError, UnknownKind
 from django_pgjobs.models import Schedule
 from django_pgjobs.timetable import ScheduleQuerySet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
 
     _ScheduleAdmin = admin.ModelAdmin[Schedule]
-    _Form = forms.ModelForm[Schedule]
 else:
     _ScheduleAdmin = admin.ModelAdmin
-    _Form = forms.ModelForm
 
 _SHOWN = 5  # ticks
 _TOLD = {"enable": _("Enabled"), "disable": _("Disabled"), "run_now": _("Run now")}
 _RULE = {"cron", "tz", "every"}
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60  # seconds
-
-
-class ScheduleForm(_Form):
-    """A schedule made by hand."""
-
-    class Meta:
-        model = Schedule
-        fields = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Offer the kinds that have a handler, and what the database would fill in."""
-        super().__init__(*args, **kwargs)
-        adding = self.instance._state.adding  # noqa: SLF001 -- Django's own API
-        if "kind" not in self.fields:  # to be looked at only
-            return
-        kinds = {*registry.kinds(), *([] if adding else [self.instance.kind])}
-        self.fields["kind"] = forms.ChoiceField(
-            choices=[(kind, kind) for kind in sorted(kinds)],
-            label=self.fields["kind"].label,
-        )
-        if adding:
-            defaults: dict[str, Any] = {
-                "payload": {},
-                "tz": "UTC",
-                "missed": "latest",
-                "enabled": True,
-                "cron": "",
-            }
-            self.initial = {**defaults, **self.initial}
-
-    def clean_payload(self) -> Any:
-        """Take an empty one for none."""
-        return self.cleaned_data["payload"] or {}
-
-    def clean_tz(self) -> str:
-        """Refuse what is no time zone here."""
-        name: str = self.cleaned_data["tz"]
-        try:
-            rules.zone(name)
-        except InvalidOption as error:
-            raise ValidationError(_("There is no such time zone.")) from error
-        return name
-
-    def clean(self) -> dict[str, Any]:
-        """Refuse what would not fire, and say why."""
-        given = super().clean() or self.cleaned_data
-        faults = dict(_faults(given)) if not self.errors else {}
-        for field, message in faults.items():
-            self.add_error(field, message)
-        return given
-
-
-def _faults(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields whose values would not fire, with what is wrong."""
-    expression, interval = given.get("cron"), given.get("every")
-    if "kind" not in given:  # one of the code's, of which only the switch is a field
-        return
-    if bool(expression) == (interval is not None):
-        yield "cron", _("Give either a cron expression or an interval.")
-    elif interval is not None:
-        try:
-            rules.Every(interval)
-        except InvalidOption:
-            yield "every", _("An interval is from 1 second to 366 days.")
-    else:
-        try:
-            rules.Cron(str(expression), given["tz"])
-        except InvalidOption as error:
-            text = _("This is no cron expression that fires some day: %(reason)s")
-            yield "cron", ValidationError(text, params={"reason": error})
-    try:
-        if not isinstance(given["payload"], dict):
-            yield "payload", _("A payload is a JSON object.")
-        else:
-            schedules.check(given["kind"], given["payload"])
-    except UnknownKind:
-        yield "kind", _("No handler is registered for this kind.")
-    except InvalidPayload as error:
-        text = _("The handler does not take it: %(reason)s")
-        yield "payload", ValidationError(text, params={"reason": error})
 
 
 def in_words(schedule: Schedule) -> str:
@@ -210,8 +124,9 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
                 _local(tick.astimezone(rule_zone))
                 for tick, _n in zip(ticks, range(_SHOWN), strict=False)
             ]
-        except InvalidOption as error:
-            return str(error)
+        except InvalidOption:
+            faults = dict(rule_faults(schedule.cron, schedule.tz, schedule.every))
+            return " ".join(map(str, faults.values()))
         return format_html_join("\n", "<div>{}</div>", ((line,) for line in lines))
 
     # --------------------------------------------------------------------------------- permissions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from django.db.models.functions import Now
 
 from django_pgjobs import schedules
 from django_pgjobs.admin import details
-from django_pgjobs.admin.schedules import ScheduleForm
+from django_pgjobs.admin.schedule_forms import ScheduleForm
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.rules import Cron
 from tests.admin.conftest import PEOPLE
@@ -63,6 +64,15 @@ def test_one_made_here_fires_and_its_page_shows_the_next_five_ticks(as_user):
         ({"tz": ""}, "tz"),
         ({"payload": "{}"}, "payload"),
         ({"payload": "[1]"}, "payload"),
+        ({"kind": "noop", "payload": "[]"}, "payload"),
+        ({"kind": "noop", "payload": "0"}, "payload"),
+        ({"kind": "noop", "payload": "null"}, "payload"),
+        ({"payload": '{"a": "\\u0000"}'}, "payload"),
+        ({"payload": '{"a": "\\ud800"}'}, "payload"),
+        ({"payload": f'{{"a": {"9" * 5_000}}}'}, "payload"),
+        ({"payload": f'{{"a": {"[" * 200}{"]" * 200}}}'}, "payload"),
+        ({"payload": f'{{"a": {"[" * 100_000}{"]" * 100_000}}}'}, "payload"),
+        ({"payload": f'{{"a": "{"x" * 200_000}"}}'}, "payload"),
         ({"payload": '{"a": 1, "c": 2}'}, "payload"),
         ({"payload": '{"a": {"$type": "nonsense", "value": ""}}'}, "payload"),
         ({"kind": "nobody's"}, "kind"),
@@ -74,6 +84,60 @@ def test_what_would_not_fire_is_refused_with_the_reason(as_user, wrong, field):
     answer = as_user("superuser").post(f"{LIST}add/", {**GIVEN, **wrong})
     assert list(answer.context["adminform"].form.errors) == [field]
     assert not Schedule.objects.exists()
+
+
+@pytest.mark.parametrize("depth", [500, 900, 950, 980, 1_000, 5_000, 20_000])
+def test_however_deep_a_payload_is_it_is_a_fault_of_the_form(as_user, depth):
+    payload = f'{{"a": {"[" * depth}{"]" * depth}}}'
+    answer = as_user("superuser").post(f"{LIST}add/", {**GIVEN, "payload": payload})
+    assert list(answer.context["adminform"].form.errors) == ["payload"]
+
+
+def test_no_payload_at_all_is_an_empty_one(as_user):
+    answer = as_user("superuser").post(f"{LIST}add/", {**GIVEN, "kind": "noop", "payload": ""})
+    assert answer.status_code == 302
+    assert Schedule.objects.get().payload == {}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"kind": "gone"},
+        {"kind": "add"},
+        {"every": None, "cron": "nonsense"},
+        {"every": None, "cron": "0 3 * * *", "tz": "Mars/X"},
+    ],
+)
+def test_what_cannot_fire_can_be_switched_off_and_not_on(as_user, columns):
+    client = as_user("superuser")
+    row = make(**columns)
+    address = f"{LIST}{row.pk}/change/"
+    form = client.get(address).context["adminform"].form
+    shown = {name: form[name].value() for name in form.fields}
+    given = {**shown, "payload": "{}", "every": shown["every"] or ""}
+    assert client.post(address, {**given, "enabled": ""}).status_code == 302
+    assert not Schedule.objects.get().enabled
+
+    assert client.post(address, {**given, "enabled": "on"}).status_code == 200
+    assert client.post(address, {**given, "enabled": "", "name": "other"}).status_code == 200
+    assert not Schedule.objects.filter(enabled=True).exists()
+
+
+def test_a_fault_is_told_in_the_reader_s_language_alone(as_user, settings):
+    settings.LANGUAGE_CODE = "de"
+    client = as_user("superuser")
+    answer = client.post(f"{LIST}add/", {**GIVEN, "cron": "nonsense"})
+    [[told]] = answer.context["adminform"].form.errors.values()
+    assert told == "Das ist kein Cron-Ausdruck, der irgendwann auslöst."
+    page = client.get(f"{LIST}{make(every=None, cron='nonsense').pk}/change/").text
+    assert told in page
+    assert "must be" not in page
+
+
+def test_without_cronsim_the_form_names_what_is_missing(as_user, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    answer = as_user("superuser").post(f"{LIST}add/", GIVEN)
+    assert "cronsim" in answer.context["adminform"].form.errors["cron"][0]
 
 
 def test_the_reason_is_the_handler_s_own(as_user):
@@ -179,7 +243,7 @@ def test_rows_that_sql_has_filled_oddly_are_shown_all_the_same(as_user):
     bad = make(name="bad", every=None, cron="nonsense", tz="Mars/X", kind="gone")
     odd = make(name="odd", every=timedelta(seconds=1.5), removed_at=Now(), from_code=True)
     assert client.get(LIST).text.count("without a handler") == 1
-    assert "must be the name of a time zone" in client.get(f"{LIST}{bad.pk}/change/").text
+    assert "There is no such time zone." in client.get(f"{LIST}{bad.pk}/change/").text
     assert client.get(f"{LIST}{odd.pk}/change/").status_code == 200
     job = Job.objects.create(kind="noop", meta={"schedule": "x", "tick": "2026-13-01"})
     assert "x (2026-13-01)" in client.get(f"/admin/django_pgjobs/job/{job.pk}/change/").text
