@@ -195,9 +195,14 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
                 why = gettext("No handler is registered for this kind.") if unknown else error
                 told = text % {"schedule": schedule, "reason": why}
                 self.message_user(request, told, messages.ERROR)
-            else:
-                record(request, Schedule, schedule, f"run_now #{job.pk}")
+                continue
+            if job.is_new:
+                record(request, Schedule, schedule, f"run_now #{job.job_id}")
                 count += 1
+            else:
+                text = gettext("No job was enqueued for %(schedule)s: job #%(job)s stands for it.")
+                told = text % {"schedule": schedule, "job": job.job_id}
+                self.message_user(request, told, messages.WARNING)
         text = ngettext("%(count)s job was enqueued.", "%(count)s jobs were enqueued.", count)
         self._tell(request, count, text)
 

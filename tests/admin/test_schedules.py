@@ -9,7 +9,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 
-from django_pgjobs import schedules
+from django_pgjobs import Unique, job, schedules
 from django_pgjobs.admin import details
 from django_pgjobs.admin.schedule_forms import ScheduleForm
 from django_pgjobs.models import Job, Schedule
@@ -202,12 +202,12 @@ def test_acts_switch_and_run_and_are_recorded(as_user):
     chosen(client, "enable", on)
     assert Schedule.objects.get(pk=on.pk).enabled
     chosen(client, "run_now", off)
-    job = Job.objects.get()
-    assert (job.kind, job.meta) == ("noop", {"schedule": "off"})
+    made = Job.objects.get()
+    assert (made.kind, made.meta) == ("noop", {"schedule": "off"})
     entries = LogEntry.objects.order_by("pk").values_list("object_repr", "change_message")
-    assert list(entries) == [("one", "disable"), ("one", "enable"), ("off", f"run_now #{job.pk}")]
-    assert f"Run now #{job.pk}" in client.get(f"{LIST}{off.pk}/history/").text
-    assert "off (Run now)" in client.get(f"/admin/django_pgjobs/job/{job.pk}/change/").text
+    assert list(entries) == [("one", "disable"), ("one", "enable"), ("off", f"run_now #{made.pk}")]
+    assert f"Run now #{made.pk}" in client.get(f"{LIST}{off.pk}/history/").text
+    assert "off (Run now)" in client.get(f"/admin/django_pgjobs/job/{made.pk}/change/").text
 
 
 def test_running_what_cannot_run_says_why(as_user):
@@ -215,6 +215,19 @@ def test_running_what_cannot_run_says_why(as_user):
     assert [m.level_tag for m in answer.context["messages"]] == ["error", "error", "warning"]
     assert not Job.objects.exists()
     assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("conflict", ["skip", "raise"])
+def test_running_what_another_job_stands_for_says_so(as_user, kinds, conflict):
+    job(kind="single", unique=Unique(conflict=conflict))(lambda: None)
+    client, row = as_user("superuser"), make(kind="single")
+    chosen(client, "run_now", row)
+    there = Job.objects.get()
+    told = [str(m) for m in chosen(client, "run_now", row).context["messages"]]
+    expected = f"No job was enqueued for one: job #{there.pk} stands for it."
+    assert told == [expected, "Nothing was changed."]
+    assert Job.objects.get() == there
+    assert LogEntry.objects.count() == 1
 
 
 @pytest.mark.parametrize(
@@ -245,8 +258,8 @@ def test_rows_that_sql_has_filled_oddly_are_shown_all_the_same(as_user):
     assert client.get(LIST).text.count("without a handler") == 1
     assert "There is no such time zone." in client.get(f"{LIST}{bad.pk}/change/").text
     assert client.get(f"{LIST}{odd.pk}/change/").status_code == 200
-    job = Job.objects.create(kind="noop", meta={"schedule": "x", "tick": "2026-13-01"})
-    assert "x (2026-13-01)" in client.get(f"/admin/django_pgjobs/job/{job.pk}/change/").text
+    made = Job.objects.create(kind="noop", meta={"schedule": "x", "tick": "2026-13-01"})
+    assert "x (2026-13-01)" in client.get(f"/admin/django_pgjobs/job/{made.pk}/change/").text
     row = make(name="utc", cron="0 3 * * *", every=None)
     tick = next(schedules.upcoming(Schedule.objects.timed().get(pk=row.pk)))
     assert (tick.tzinfo, tick.hour) == (UTC, 3)
