@@ -54,6 +54,11 @@ class ScheduleForm(_Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Offer the kinds that have a handler, and what the database would fill in."""
         super().__init__(*args, **kwargs)
+        if "enabled" in self.fields:
+            # The form says what it showed: one that is saved late turns no switch back. Who posts
+            # without that is compared with the row.
+            said = self.add_initial_prefix("enabled") in self.data
+            self.fields["enabled"].show_hidden_initial = said or not self.is_bound
         adding = self.instance._state.adding  # noqa: SLF001 -- Django's own API
         if "kind" not in self.fields:  # to be looked at only
             return

@@ -5,7 +5,8 @@ Invariant: what is saved fires. The rule of a schedule that comes from code is c
 
 from __future__ import annotations
 
-import datetime
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
@@ -13,8 +14,8 @@ from django.db import router
 from django.db.models.functions import Now
 from django.template.response import TemplateResponse
 from django.utils.formats import localize
-from django.utils.html import format_html_join
-from django.utils.translation import gettext, ngettext, pgettext_lazy
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, ngettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import registry, rules, schedules
@@ -22,11 +23,13 @@ from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
 from django_pgjobs.admin.filters import OwnFilters
 from django_pgjobs.admin.schedule_forms import ScheduleForm, rule_faults
-from django_pgjobs.exceptions import InvalidOption, PgJobsError, UnknownKind
+from django_pgjobs.exceptions import PgJobsError, UnknownKind
 from django_pgjobs.models import Schedule
 from django_pgjobs.timetable import ScheduleQuerySet
 
 if TYPE_CHECKING:
+    import datetime
+
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
 
@@ -36,7 +39,6 @@ else:
 
 _SHOWN = 5  # ticks
 _TOLD = {"enable": _("Enabled"), "disable": _("Disabled"), "run_now": _("Run now")}
-_RULE = {"cron", "tz", "every"}
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60  # seconds
 
 
@@ -61,16 +63,21 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
     """Schedules, to look at, to switch, to run now, and to make."""
 
     form = ScheduleForm
-    list_display = ("name", "kind", "rule", "next_at", "last_at", "enabled", "state")
+    # What is at the right end a narrow window hides.
+    list_display = ("name", "state", "rule", "next_at", "last_at", "kind", "origin")
     list_filter = ("enabled", "from_code")
     own_lookups = ("enabled__exact", "from_code__exact")
     search_fields = ("name", "kind")
     ordering = ("name",)
     actions: Any = ("enable", "disable", "run_now")
-    readonly_fields: ClassVar[Any] = ("coming", "last_at", "state", "arguments")
+    readonly_fields: ClassVar[Any] = ("coming", "last_at", "state", "origin", "arguments")
     _made_by_hand = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
     _of_the_code = ("name", "kind", "arguments", "rule", "missed", "enabled")
-    _known = ("state", "coming", "last_at")
+    _known = ("state", "coming", "last_at", "origin")
+
+    class Media:
+        css = {"all": ("django_pgjobs/admin.css",)}  # noqa: RUF012 -- as Django documents it
+        js = ("django_pgjobs/admin.js",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
         """Read where schedules are written, with the time there."""
@@ -103,13 +110,14 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
         """The payload, with secrets masked."""
         return details.payload(schedule)
 
-    @admin.display(description=pgettext_lazy("schedule", "state"))
+    @admin.display(description=pgettext_lazy("schedule", "state"), ordering="enabled")
     def state(self, schedule: Schedule) -> str:
-        """Whether it fires, and why not."""
-        if schedule.removed_at is not None:
-            return gettext("removed from the code")
-        if registry.find(schedule.kind) is None:
-            return gettext("without a handler")
+        """Whether it fires, and why not, told by more than a colour."""
+        return format_html('<span class="pgjobs-status pgjobs-{}">{}</span>', *_state(schedule))
+
+    @admin.display(description=pgettext_lazy("schedule", "origin"), ordering="from_code")
+    def origin(self, schedule: Schedule) -> str:
+        """Who has made it."""
         return gettext("from code") if schedule.from_code else gettext("made by hand")
 
     @admin.display(description=_("next five ticks"))
@@ -117,17 +125,16 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
         """The next ticks, by the clocks of the rule's own zone."""
         if not schedule.is_active:
             return details.NONE
-        try:
-            rule_zone = rules.zone(schedule.tz)
-            ticks = schedules.upcoming(schedule)
-            lines = [
-                _local(tick.astimezone(rule_zone))
-                for tick, _n in zip(ticks, range(_SHOWN), strict=False)
-            ]
-        except InvalidOption:
-            faults = dict(rule_faults(schedule.cron, schedule.tz, schedule.every))
+        faults = dict(rule_faults(schedule.cron, schedule.tz, schedule.every))
+        if faults:
             return " ".join(map(str, faults.values()))
-        return format_html_join("\n", "<div>{}</div>", ((line,) for line in lines))
+        ticks: list[datetime.datetime] = []
+        with suppress(OverflowError):  # beyond the year 9999 there is no tick
+            for tick in islice(schedules.upcoming(schedule), _SHOWN):
+                ticks.append(tick.astimezone(rules.zone(schedule.tz)))  # noqa: PERF401 -- keeps those before
+        tell = _exactly if any(tick.second for tick in ticks) else localize
+        lines = [(f"{tell(tick)} {tick.tzname()}",) for tick in ticks]
+        return format_html_join("\n", "<div>{}</div>", lines) or details.NONE
 
     # --------------------------------------------------------------------------------- permissions
 
@@ -152,7 +159,8 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
             super().save_model(request, obj, form, change)
             return
         changed = set(form.changed_data)
-        if changed & {*_RULE, "enabled"}:
+        # An interval goes by no zone's clocks.
+        if changed & {"cron", "every", "enabled"} or ("tz" in changed and obj.every is None):
             obj.since, obj.next_at = Now(), None
             changed |= {"since", "next_at"}
         obj.save(update_fields=changed)
@@ -168,12 +176,22 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
         self._switch(request, chosen, enabled=False)
 
     def _switch(self, request: HttpRequest, chosen: Any, *, enabled: bool) -> None:
-        count = 0
+        count = idle = 0
         for schedule in chosen.filter(enabled=not enabled):
             rows = Schedule.objects.using(router.db_for_write(Schedule)).filter(pk=schedule.pk)
-            if rows.enable() if enabled else rows.disable():
-                record(request, Schedule, schedule, "enable" if enabled else "disable")
+            if not (rows.enable() if enabled else rows.disable()):
+                continue
+            record(request, Schedule, schedule, "enable" if enabled else "disable")
+            if enabled and schedule.removed_at is not None:
+                text = gettext(
+                    "%(schedule)s is on, but does not fire: it was removed from the code."
+                )
+                self.message_user(request, text % {"schedule": schedule}, messages.WARNING)
+                idle += 1
+            else:
                 count += 1
+        if idle and not count:
+            return
         self._tell(
             request,
             count,
@@ -224,5 +242,16 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
             self.message_user(request, gettext("Nothing was changed."), messages.WARNING)
 
 
-def _local(moment: datetime.datetime) -> str:
-    return f"{localize(moment)} {moment.tzname()}"
+def _state(schedule: Schedule) -> tuple[str, str]:
+    """Return the class of a colour, and the word."""
+    if schedule.removed_at is not None:
+        return "dead", gettext("removed from the code")
+    if not schedule.enabled:
+        return "dead", pgettext("schedule", "off")
+    if registry.find(schedule.kind) is None:
+        return "failed", gettext("without a handler")
+    return "done", pgettext("schedule", "on")
+
+
+def _exactly(moment: datetime.datetime) -> str:
+    return f"{localize(moment.date())}, {moment:%H:%M:%S}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -112,12 +113,11 @@ def test_what_cannot_fire_can_be_switched_off_and_not_on(as_user, columns):
     client = as_user("superuser")
     row = make(**columns)
     address = f"{LIST}{row.pk}/change/"
-    form = client.get(address).context["adminform"].form
-    shown = {name: form[name].value() for name in form.fields}
-    given = {**shown, "payload": "{}", "every": shown["every"] or ""}
+    given = posted(client, row)
     assert client.post(address, {**given, "enabled": ""}).status_code == 302
     assert not Schedule.objects.get().enabled
 
+    given = posted(client, row)
     assert client.post(address, {**given, "enabled": "on"}).status_code == 200
     assert client.post(address, {**given, "enabled": "", "name": "other"}).status_code == 200
     assert not Schedule.objects.filter(enabled=True).exists()
@@ -157,6 +157,36 @@ def test_a_change_of_the_rule_counts_from_now_and_one_of_the_payload_does_not(as
     assert (after.next_at, after.since > before.since) == (None, True)
     schedules.tick("default")
     assert not Job.objects.exists()
+
+
+def posted(client, row):
+    """What a browser posts of the form of a schedule."""
+    form = client.get(f"{LIST}{row.pk}/change/").context["adminform"].form
+    shown = {name: form[name].value() for name in form.fields}
+    shown["every"] = shown["every"] or ""
+    initial = {
+        f"initial-{name}": shown[name] for name in shown if form.fields[name].show_hidden_initial
+    }
+    return {name: value for name, value in {**shown, **initial}.items() if value is not False}
+
+
+def test_the_zone_of_an_interval_counts_nothing_anew(as_user):
+    client, row = as_user("superuser"), make(next_at=Now() + timedelta(minutes=1))
+    before = Schedule.objects.get()
+    client.post(f"{LIST}{row.pk}/change/", {**posted(client, row), "tz": "Europe/Paris"})
+    after = Schedule.objects.get()
+    assert (after.tz, after.since, after.next_at) == ("Europe/Paris", before.since, before.next_at)
+
+
+def test_a_form_that_is_saved_late_switches_nothing_on_again(as_user):
+    client, row = as_user("superuser"), make()
+    stale = posted(client, row)
+    Schedule.objects.disable()
+    assert client.post(f"{LIST}{row.pk}/change/", {**stale, "name": "two"}).status_code == 302
+    assert Schedule.objects.values_list("name", "enabled").get() == ("two", False)
+
+    client.post(f"{LIST}{row.pk}/change/", {**posted(client, row), "enabled": "on"})
+    assert Schedule.objects.get().enabled
 
 
 def test_a_tick_that_fires_while_one_is_saved_stays_fired(as_user, monkeypatch):
@@ -249,6 +279,46 @@ def test_the_page_masks_secrets_for_who_may_not_edit(as_user):
     text = as_user("starter").get(f"{LIST}{row.pk}/change/").text
     assert details.MASK in text
     assert "canary" not in text
+
+
+def test_whoever_may_only_look_gets_the_styles_and_the_copy_button(as_user):
+    page = as_user("starter").get(f"{LIST}{make().pk}/change/").text
+    assert "django_pgjobs/admin.css" in page
+    assert "django_pgjobs/admin.js" in page
+
+
+def test_the_list_tells_on_from_off(as_user):
+    make()
+    make(name="two", enabled=False)
+    page = as_user("starter").get(LIST).text
+    assert '<span class="pgjobs-status pgjobs-done">on</span>' in page
+    assert '<span class="pgjobs-status pgjobs-dead">off</span>' in page
+
+
+@pytest.mark.parametrize(("seconds", "exact"), [(20, True), (60, False)])
+def test_ticks_are_shown_with_their_seconds_where_they_have_any(as_user, seconds, exact):
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    row = make(every=timedelta(seconds=seconds), since=start, next_at=start)
+    page = as_user("starter").get(f"{LIST}{row.pk}/change/").text
+    assert len(set(re.findall(r"<div>(.*?) UTC</div>", page))) == 5
+    assert bool(re.search(r", \d\d:\d\d:[24]0 UTC", page)) is exact
+
+
+def test_at_the_end_of_time_there_are_no_more_ticks(as_user):
+    client = as_user("superuser")
+    last = datetime(9999, 12, 30, tzinfo=UTC)
+    day = make(every=timedelta(days=1), next_at=last, tz="Pacific/Kiritimati")
+    cron = make(name="cron", every=None, cron="0 3 * * *", next_at=last)
+    assert "Dec. 30, 9999, 2 p.m. +14" in client.get(f"{LIST}{day.pk}/change/").text
+    assert "Dec. 30, 9999, midnight UTC" in client.get(f"{LIST}{cron.pk}/change/").text
+
+
+def test_switching_on_what_was_removed_from_the_code_says_that_it_does_not_fire(as_user):
+    row = make(from_code=True, enabled=False, removed_at=Now())
+    answer = chosen(as_user("superuser"), "enable", row)
+    [told] = map(str, answer.context["messages"])
+    assert told == "one is on, but does not fire: it was removed from the code."
+    assert Schedule.objects.get().enabled
 
 
 def test_rows_that_sql_has_filled_oddly_are_shown_all_the_same(as_user):
