@@ -69,6 +69,7 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
     own_lookups = ("enabled__exact", "from_code__exact")
     search_fields = ("name", "kind")
     ordering = ("name",)
+    sortable_by = ()
     actions: Any = ("enable", "disable", "run_now")
     readonly_fields: ClassVar[Any] = ("coming", "last_at", "state", "origin", "arguments")
     _made_by_hand = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
@@ -110,12 +111,12 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
         """The payload, with secrets masked."""
         return details.payload(schedule)
 
-    @admin.display(description=pgettext_lazy("schedule", "state"), ordering="enabled")
+    @admin.display(description=pgettext_lazy("schedule", "state"))
     def state(self, schedule: Schedule) -> str:
         """Whether it fires, and why not, told by more than a colour."""
         return format_html('<span class="pgjobs-status pgjobs-{}">{}</span>', *_state(schedule))
 
-    @admin.display(description=pgettext_lazy("schedule", "origin"), ordering="from_code")
+    @admin.display(description=pgettext_lazy("schedule", "origin"))
     def origin(self, schedule: Schedule) -> str:
         """Who has made it."""
         return gettext("from code") if schedule.from_code else gettext("made by hand")
