@@ -73,6 +73,8 @@ def check_schedules(
     """Report active schedules that cannot fire: pgjobs.W005, W006. It asks the server, as above."""
     from django_pgjobs.models import Schedule  # noqa: PLC0415 -- no models before the apps are loaded
 
+    if any(conf.problems(getattr(settings, "PGJOBS", {}))):
+        return []  # check_settings() tells
     alias = router.db_for_write(Schedule)
     if alias not in (databases or ()) or connections[alias].vendor != "postgresql":
         return []

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -262,6 +263,11 @@ def zone(name: object) -> ZoneInfo:
         f"tz must be the name of a time zone such as 'Europe/Paris', got {_short(name)}. Where it is "
         "right, install tzdata."
     )
+
+
+def has_cron() -> bool:
+    """Say whether `cronsim`, which reads cron expressions, is installed."""
+    return find_spec("cronsim") is not None
 
 
 def _cronsim() -> Any:

@@ -16,13 +16,14 @@ import json
 import logging
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import DurationField, ExpressionWrapper, Min, Q
 from django.db.models.functions import Coalesce, Now
 
-from django_pgjobs import payloads, registry
+from django_pgjobs import conf, payloads, registry
+from django_pgjobs.exceptions import DuplicateJob
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.rules import Every, Recurring, Rule
 from django_pgjobs.sessions import CONNECTION_ERRORS
@@ -37,6 +38,13 @@ GRACE = datetime.timedelta(seconds=60)  # by which a tick may be late and is not
 # The server ends what stands still, with the rows that it has locked; and it waits for no lock for long.
 _BOUNDS = """select set_config('idle_in_transaction_session_timeout', '10s', true),
 set_config('lock_timeout', '2s', true)"""
+
+
+class Enqueued(NamedTuple):
+    """The job of a schedule: a new one, or that which has its unique key, and stands for it."""
+
+    job_id: int | None
+    is_new: bool
 
 
 def seconds_to_tick(alias: str, but: Collection[int] = ()) -> float | None:
@@ -76,7 +84,7 @@ def tick(alias: str, but: Collection[int] = ()) -> tuple[int, list[int]]:
     return fired, refused
 
 
-def enqueue_now(schedule: Schedule, alias: str) -> Job:
+def enqueue_now(schedule: Schedule, alias: str) -> Enqueued:
     """Enqueue a job of a schedule beside its ticks, in the current transaction.
 
     Raises:
@@ -88,8 +96,9 @@ def enqueue_now(schedule: Schedule, alias: str) -> Job:
 
 def check(kind: str, payload: dict[str, Any]) -> None:
     """Raise `UnknownKind` or `InvalidPayload` where a tick would."""
-    job_type = registry.get_job(kind)
-    job_type.signature.bind(kind, (), payloads.decode(json.dumps(payload)))
+    given = payloads.decode(json.dumps(payload))
+    arguments = registry.get_job(kind).signature.bind(kind, (), given)
+    payloads.encode(arguments, max_bytes=conf.get().max_payload_bytes)
 
 
 def upcoming(schedule: Any) -> Iterator[datetime.datetime]:
@@ -148,24 +157,28 @@ def _fire(schedule: Any, alias: str) -> None:
             logger.info("Schedule %s: its tick at %s was missed.", schedule, moment)
             continue
         meta = {"schedule": schedule.name, "tick": moment.isoformat()}
-        job = _enqueue(schedule, meta, alias, run_at=moment)
+        job_id, is_new = _enqueue(schedule, meta, alias, run_at=moment)
         schedule.last_at = moment
         logger.info(
-            "Schedule %s: job %s for the tick at %s.",
+            "Schedule %s: job %s %s the tick at %s.",
             schedule,
-            job.pk,
+            job_id,
+            "is for" if is_new else "stands for",
             moment,
-            extra={"job_id": job.pk, "kind": job.kind},
+            extra={"job_id": job_id, "kind": schedule.kind},
         )
     schedule.next_at = rule.after(ticks[-1]) if ticks else first
     schedule.save(using=alias, update_fields=["next_at", "last_at"])
 
 
-def _enqueue(schedule: Schedule, meta: dict[str, str], alias: str, **options: Any) -> Job:
+def _enqueue(schedule: Schedule, meta: dict[str, str], alias: str, **options: Any) -> Enqueued:
     job_type = copy.copy(registry.get_job(schedule.kind))
     job_type.options = replace(job_type.options, database=alias, meta=meta, **options)
-    job: Job = job_type.enqueue(**payloads.decode(json.dumps(schedule.payload)))
-    return job
+    try:
+        job: Job = job_type.enqueue(**payloads.decode(json.dumps(schedule.payload)))
+    except DuplicateJob as error:
+        return Enqueued(error.job_id, is_new=False)
+    return Enqueued(job.pk, is_new=not job.existed)
 
 
 def _declared() -> Iterator[tuple[str, Recurring]]:

@@ -1,128 +1,45 @@
 """Schedules: those of the code to look at and to switch, others to make and edit.
 
-Invariant: what is saved fires: the form refuses what a tick would. The rule of a schedule that comes
-from code is changed in the code.
+Invariant: what is saved fires. The rule of a schedule that comes from code is changed in the code.
 """
 
 from __future__ import annotations
 
-import datetime
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import ValidationError
 from django.db import router
 from django.db.models.functions import Now
 from django.template.response import TemplateResponse
 from django.utils.formats import localize
-from django.utils.html import format_html_join
-from django.utils.translation import gettext, ngettext, pgettext_lazy
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, ngettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import registry, rules, schedules
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
-from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgJobsError, UnknownKind
+from django_pgjobs.admin.filters import OwnFilters
+from django_pgjobs.admin.schedule_forms import ScheduleForm, rule_faults
+from django_pgjobs.exceptions import PgJobsError, UnknownKind
 from django_pgjobs.models import Schedule
 from django_pgjobs.timetable import ScheduleQuerySet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import datetime
 
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
 
     _ScheduleAdmin = admin.ModelAdmin[Schedule]
-    _Form = forms.ModelForm[Schedule]
 else:
     _ScheduleAdmin = admin.ModelAdmin
-    _Form = forms.ModelForm
 
 _SHOWN = 5  # ticks
 _TOLD = {"enable": _("Enabled"), "disable": _("Disabled"), "run_now": _("Run now")}
-_RULE = {"cron", "tz", "every"}
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60  # seconds
-
-
-class ScheduleForm(_Form):
-    """A schedule made by hand."""
-
-    class Meta:
-        model = Schedule
-        fields = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Offer the kinds that have a handler, and what the database would fill in."""
-        super().__init__(*args, **kwargs)
-        adding = self.instance._state.adding  # noqa: SLF001 -- Django's own API
-        if "kind" not in self.fields:  # to be looked at only
-            return
-        kinds = {*registry.kinds(), *([] if adding else [self.instance.kind])}
-        self.fields["kind"] = forms.ChoiceField(
-            choices=[(kind, kind) for kind in sorted(kinds)],
-            label=self.fields["kind"].label,
-        )
-        if adding:
-            defaults: dict[str, Any] = {
-                "payload": {},
-                "tz": "UTC",
-                "missed": "latest",
-                "enabled": True,
-                "cron": "",
-            }
-            self.initial = {**defaults, **self.initial}
-
-    def clean_payload(self) -> Any:
-        """Take an empty one for none."""
-        return self.cleaned_data["payload"] or {}
-
-    def clean_tz(self) -> str:
-        """Refuse what is no time zone here."""
-        name: str = self.cleaned_data["tz"]
-        try:
-            rules.zone(name)
-        except InvalidOption as error:
-            raise ValidationError(_("There is no such time zone.")) from error
-        return name
-
-    def clean(self) -> dict[str, Any]:
-        """Refuse what would not fire, and say why."""
-        given = super().clean() or self.cleaned_data
-        faults = dict(_faults(given)) if not self.errors else {}
-        for field, message in faults.items():
-            self.add_error(field, message)
-        return given
-
-
-def _faults(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields whose values would not fire, with what is wrong."""
-    expression, interval = given.get("cron"), given.get("every")
-    if "kind" not in given:  # one of the code's, of which only the switch is a field
-        return
-    if bool(expression) == (interval is not None):
-        yield "cron", _("Give either a cron expression or an interval.")
-    elif interval is not None:
-        try:
-            rules.Every(interval)
-        except InvalidOption:
-            yield "every", _("An interval is from 1 second to 366 days.")
-    else:
-        try:
-            rules.Cron(str(expression), given["tz"])
-        except InvalidOption as error:
-            text = _("This is no cron expression that fires some day: %(reason)s")
-            yield "cron", ValidationError(text, params={"reason": error})
-    try:
-        if not isinstance(given["payload"], dict):
-            yield "payload", _("A payload is a JSON object.")
-        else:
-            schedules.check(given["kind"], given["payload"])
-    except UnknownKind:
-        yield "kind", _("No handler is registered for this kind.")
-    except InvalidPayload as error:
-        text = _("The handler does not take it: %(reason)s")
-        yield "payload", ValidationError(text, params={"reason": error})
 
 
 def in_words(schedule: Schedule) -> str:
@@ -142,19 +59,26 @@ def in_words(schedule: Schedule) -> str:
     return gettext("every %(interval)s") % {"interval": schedule.every}
 
 
-class ScheduleAdmin(_ScheduleAdmin):
+class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
     """Schedules, to look at, to switch, to run now, and to make."""
 
     form = ScheduleForm
-    list_display = ("name", "kind", "rule", "next_at", "last_at", "enabled", "state")
+    # What is at the right end a narrow window hides.
+    list_display = ("name", "state", "rule", "next_at", "last_at", "kind", "origin")
     list_filter = ("enabled", "from_code")
+    own_lookups = ("enabled__exact", "from_code__exact")
     search_fields = ("name", "kind")
     ordering = ("name",)
+    sortable_by = ()
     actions: Any = ("enable", "disable", "run_now")
-    readonly_fields: ClassVar[Any] = ("coming", "last_at", "state", "arguments")
+    readonly_fields: ClassVar[Any] = ("coming", "last_at", "state", "origin", "arguments")
     _made_by_hand = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
     _of_the_code = ("name", "kind", "arguments", "rule", "missed", "enabled")
-    _known = ("state", "coming", "last_at")
+    _known = ("state", "coming", "last_at", "origin")
+
+    class Media:
+        css = {"all": ("django_pgjobs/admin.css",)}  # noqa: RUF012 -- as Django documents it
+        js = ("django_pgjobs/admin.js",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
         """Read where schedules are written, with the time there."""
@@ -189,11 +113,12 @@ class ScheduleAdmin(_ScheduleAdmin):
 
     @admin.display(description=pgettext_lazy("schedule", "state"))
     def state(self, schedule: Schedule) -> str:
-        """Whether it fires, and why not."""
-        if schedule.removed_at is not None:
-            return gettext("removed from the code")
-        if registry.find(schedule.kind) is None:
-            return gettext("without a handler")
+        """Whether it fires, and why not, told by more than a colour."""
+        return format_html('<span class="pgjobs-status pgjobs-{}">{}</span>', *_state(schedule))
+
+    @admin.display(description=pgettext_lazy("schedule", "origin"))
+    def origin(self, schedule: Schedule) -> str:
+        """Who has made it."""
         return gettext("from code") if schedule.from_code else gettext("made by hand")
 
     @admin.display(description=_("next five ticks"))
@@ -201,16 +126,16 @@ class ScheduleAdmin(_ScheduleAdmin):
         """The next ticks, by the clocks of the rule's own zone."""
         if not schedule.is_active:
             return details.NONE
-        try:
-            rule_zone = rules.zone(schedule.tz)
-            ticks = schedules.upcoming(schedule)
-            lines = [
-                _local(tick.astimezone(rule_zone))
-                for tick, _n in zip(ticks, range(_SHOWN), strict=False)
-            ]
-        except InvalidOption as error:
-            return str(error)
-        return format_html_join("\n", "<div>{}</div>", ((line,) for line in lines))
+        faults = dict(rule_faults(schedule.cron, schedule.tz, schedule.every))
+        if faults:
+            return " ".join(map(str, faults.values()))
+        ticks: list[datetime.datetime] = []
+        with suppress(OverflowError):  # beyond the year 9999 there is no tick
+            for tick in islice(schedules.upcoming(schedule), _SHOWN):
+                ticks.append(tick.astimezone(rules.zone(schedule.tz)))  # noqa: PERF401 -- keeps those before
+        tell = _exactly if any(tick.second for tick in ticks) else localize
+        lines = [(f"{tell(tick)} {tick.tzname()}",) for tick in ticks]
+        return format_html_join("\n", "<div>{}</div>", lines) or details.NONE
 
     # --------------------------------------------------------------------------------- permissions
 
@@ -235,7 +160,8 @@ class ScheduleAdmin(_ScheduleAdmin):
             super().save_model(request, obj, form, change)
             return
         changed = set(form.changed_data)
-        if changed & {*_RULE, "enabled"}:
+        # An interval goes by no zone's clocks.
+        if changed & {"cron", "every", "enabled"} or ("tz" in changed and obj.every is None):
             obj.since, obj.next_at = Now(), None
             changed |= {"since", "next_at"}
         obj.save(update_fields=changed)
@@ -251,12 +177,22 @@ class ScheduleAdmin(_ScheduleAdmin):
         self._switch(request, chosen, enabled=False)
 
     def _switch(self, request: HttpRequest, chosen: Any, *, enabled: bool) -> None:
-        count = 0
+        count = idle = 0
         for schedule in chosen.filter(enabled=not enabled):
             rows = Schedule.objects.using(router.db_for_write(Schedule)).filter(pk=schedule.pk)
-            if rows.enable() if enabled else rows.disable():
-                record(request, Schedule, schedule, "enable" if enabled else "disable")
+            if not (rows.enable() if enabled else rows.disable()):
+                continue
+            record(request, Schedule, schedule, "enable" if enabled else "disable")
+            if enabled and schedule.removed_at is not None:
+                text = gettext(
+                    "%(schedule)s is on, but does not fire: it was removed from the code."
+                )
+                self.message_user(request, text % {"schedule": schedule}, messages.WARNING)
+                idle += 1
+            else:
                 count += 1
+        if idle and not count:
+            return
         self._tell(
             request,
             count,
@@ -278,9 +214,14 @@ class ScheduleAdmin(_ScheduleAdmin):
                 why = gettext("No handler is registered for this kind.") if unknown else error
                 told = text % {"schedule": schedule, "reason": why}
                 self.message_user(request, told, messages.ERROR)
-            else:
-                record(request, Schedule, schedule, f"run_now #{job.pk}")
+                continue
+            if job.is_new:
+                record(request, Schedule, schedule, f"run_now #{job.job_id}")
                 count += 1
+            else:
+                text = gettext("No job was enqueued for %(schedule)s: job #%(job)s stands for it.")
+                told = text % {"schedule": schedule, "job": job.job_id}
+                self.message_user(request, told, messages.WARNING)
         text = ngettext("%(count)s job was enqueued.", "%(count)s jobs were enqueued.", count)
         self._tell(request, count, text)
 
@@ -302,5 +243,16 @@ class ScheduleAdmin(_ScheduleAdmin):
             self.message_user(request, gettext("Nothing was changed."), messages.WARNING)
 
 
-def _local(moment: datetime.datetime) -> str:
-    return f"{localize(moment)} {moment.tzname()}"
+def _state(schedule: Schedule) -> tuple[str, str]:
+    """Return the class of a colour, and the word."""
+    if schedule.removed_at is not None:
+        return "dead", gettext("removed from the code")
+    if not schedule.enabled:
+        return "dead", pgettext("schedule", "off")
+    if registry.find(schedule.kind) is None:
+        return "failed", gettext("without a handler")
+    return "done", pgettext("schedule", "on")
+
+
+def _exactly(moment: datetime.datetime) -> str:
+    return f"{localize(moment.date())}, {moment:%H:%M:%S}"

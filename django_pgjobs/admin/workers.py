@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from django_pgjobs import conf
+from django_pgjobs.admin.filters import OwnFilters
 from django_pgjobs.admin.windows import BoundedPaginator
 from django_pgjobs.models import Job, Worker
 
@@ -34,7 +35,7 @@ _STATES = {
 }
 
 
-class WorkerAdmin(_WorkerAdmin):
+class WorkerAdmin(OwnFilters, _WorkerAdmin):
     """Workers, to look at."""
 
     list_display = (

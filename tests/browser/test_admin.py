@@ -100,6 +100,8 @@ def visited(page, made: scene.Scene) -> Iterator[str]:
         "workers": "worker/",
         "worker": f"worker/{made.worker.pk}/change/",
         "queues": "queue/",
+        "schedules": "schedule/",
+        "schedule": f"schedule/{made.schedule.pk}/change/",
     }
     for name, address in pages.items():
         page.goto(f"/admin/django_pgjobs/{address}")
@@ -143,7 +145,7 @@ def test_long_words_fit_too(page, at_work, settings, language, width):
 
 
 def test_pictures_of_the_admin(page, at_work, picture):
-    heights = {"overview": 800, "jobs": 800, "failed-job": 1_180, "queues": 480}
+    heights = {"overview": 800, "jobs": 800, "failed-job": 1_180, "queues": 480, "schedules": 600}
     for name in visited(page, at_work):
         if name in heights:
             picture(name, heights[name])

@@ -16,7 +16,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from django_pgjobs import checks, cron, every, job, registry, schedules, ticker
+from django_pgjobs import Unique, checks, cron, every, job, registry, schedules, ticker
 from django_pgjobs.board import Board
 from django_pgjobs.keeper import Keeper
 from django_pgjobs.leases import Lease
@@ -106,6 +106,22 @@ def test_ticks_are_the_same_where_times_are_naive(settings):
 
     assert ("then", twice) in ticks()
     assert ticks()[-1][0] == "one"
+
+
+@pytest.mark.parametrize("conflict", ["skip", "raise"])
+@pytest.mark.django_db
+def test_a_tick_that_another_job_stands_for_has_fired(kinds, caplog, conflict):
+    caplog.set_level("INFO", logger="django_pgjobs.schedules")
+    there = job(kind="single", unique=Unique(conflict=conflict))(lambda: None).enqueue()
+    overdue(timedelta(seconds=5), kind="single")
+    due = Schedule.objects.get().next_at
+
+    assert schedules.tick("default") == (1, [])
+
+    row = Schedule.objects.get()
+    assert (row.last_at, row.next_at) == (due, due + MINUTE)
+    assert Job.objects.get() == there
+    assert f"Schedule one: job {there.pk} stands for the tick" in caplog.text
 
 
 # ----------------------------------------------------------------------------------- missed ticks
