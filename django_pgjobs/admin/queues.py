@@ -92,6 +92,7 @@ class QueueAdmin(_QueueAdmin):
             "title": capfirst(self.opts.verbose_name_plural),
             "opts": self.opts,
             "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
+            "actions_on_top": True,  # else the page of a list has an inline style, which a CSP refuses
             "media": self.media,
             "queues": depths(),
             "may_pause": self.has_change_permission(request),
