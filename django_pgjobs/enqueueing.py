@@ -94,12 +94,13 @@ def insert_many(kind: str, entries: Iterable[Entry], options: Options) -> list[i
     return ids
 
 
-def arrays(entries: Sequence[Entry]) -> dict[str, list[str | None]]:
+def arrays(entries: Sequence[Entry]) -> dict[str, list[str | None] | None]:
     """Return what the statements take that insert many: an array for each column."""
     payloads, concurrency_keys, unique_keys = map(list, zip(*entries, strict=True))
     return {
         "payloads": payloads,
-        "concurrency_keys": concurrency_keys,
+        # An array of nulls would cost jobs without keys; none at all reads as one.
+        "concurrency_keys": concurrency_keys if any(concurrency_keys) else None,
         "unique_keys": unique_keys,
     }
 
@@ -111,7 +112,7 @@ def refuse_limits(queue: str, *entries: Entry) -> None:
         InvalidOption: there is one.
 
     """
-    if queue in conf.get().transaction_queues and any(entry.concurrency_key for entry in entries):
+    if any(entry.concurrency_key for entry in entries) and queue in conf.get().transaction_queues:
         raise InvalidOption(
             f"queue must be one that is claimed by lease for a job with a concurrency key, got "
             f"{queue!r}, which PGJOBS['QUEUES'] claims by transaction. Choose another queue."
