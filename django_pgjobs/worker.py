@@ -24,29 +24,19 @@ from django_pgjobs.claims import Claim, Token
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
+from django_pgjobs.intake import Intake
 from django_pgjobs.leases import Lease
-from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.listener import Listener
+from django_pgjobs.outages import Outage
 from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
-from django_pgjobs.sessions import (
-    CONNECTION_ERRORS,
-    DATABASE_ERRORS,
-    Params,
-    Rows,
-    Session,
-    reason,
-)
+from django_pgjobs.sessions import DATABASE_ERRORS, Params, Rows, Session
 from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_BACKOFF = 5.0  # seconds between tries to reach the database
 _LOCKED = 0.1  # seconds until a row that was locked is tried again
 _BRIEFLY = 0.5  # seconds that the figures may wait for a lock
-_PATIENCE = (
-    30.0  # seconds of refusals, by a read-only server or a table that is not there, until the end
-)
 
 
 class ShutdownTimeout(PgJobsError):
@@ -125,39 +115,29 @@ class Worker:
 
     def _persist(self, step: Callable[[], bool]) -> None:
         """Take this step again and again until it says that it was the last, or it is time to stop."""
-        backoff, refused_since = 0.1, math.inf
+        outage = Outage()
         while True:
             try:
                 if not step():
                     return
-                backoff, refused_since = 0.1, math.inf
+                outage.end()
             except DATABASE_ERRORS as error:
                 self._session.close()  # a new one may find another server, after a failover
-                refused = not isinstance(error, CONNECTION_ERRORS)
-                now = time.monotonic()
-                refused_since = min(refused_since, now) if refused else math.inf
-                what = "refuses a statement" if refused else "cannot be reached"
-                logger.warning("The database %s, trying again: %s", what, reason(error))
+                backoff = outage.note(error)
                 self._next_check = 0.0  # a claim may have been made whose answer was lost
-                if not self.stopping and now - refused_since > _PATIENCE:
+                if not self.stopping and outage.hopeless:
                     logger.critical("Worker %s stops: it is refused for good.", self._lease.name)
                     self._refused = True
                     self.stop()
                 if time.monotonic() >= self._stop_by or (self.stopping and not self._busy):
                     return
                 self._collect(backoff)
-                backoff = min(backoff * 2, _LONGEST_BACKOFF)
 
     def _compile(self) -> bool:
         """Compile the claim, on a connection that is needed for this only."""
         self._lease.board.answer()
-        options = self._options
-        served = options.by_lease or claims.Served(queues=())
-        free = served.without(conf.get().limited_queues)
-        self._claimer = claims.Claimer(options.database, self._lease.worker, *free)
-        self._limited = LimitedClaimer(self._lease.worker, served)
-        self._claimer.exhausted = options.by_lease is None  # no queue: nothing to look for
-        connections[options.database].close()
+        self._intake = Intake(self._options, self._lease.worker)
+        connections[self._options.database].close()
         return False
 
     def _round(self) -> bool:
@@ -165,7 +145,7 @@ class Worker:
         self._lease.board.answer()
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
-        if self._room > 0 and self._limited.goes_first():
+        if self._room > 0 and self._intake.limited_goes_first():
             self._claim_limited()
         self._settle_and_claim()
         self._claim_limited()
@@ -177,15 +157,13 @@ class Worker:
             return True
         if self._busy <= stuck and (self.stopping or self._leaving):
             return False
-        if not self._busy and self._options.drain and self._exhausted and drained:
+        if not self._busy and self._options.drain and self._intake.exhausted and drained:
             return False
         if time.monotonic() >= self._stop_by:
             return False
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
-        if self._room > 0 and not self._claimer.exhausted:
-            pause = min(pause, self._claimer.seconds_to_full)
         if self._room > 0:
-            pause = min(pause, self._limited.seconds)
+            pause = min(pause, self._intake.seconds)
         if self._unsettled or self._losses or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
         self._collect(pause)
@@ -240,7 +218,7 @@ class Worker:
             limit = min(most, runner.room)
             if limit > 0:
                 execute = self._session.execute
-                of_kinds = self._claimer.claim_kinds(execute, limit, kinds, among=among)
+                of_kinds = self._intake.claim_kinds(execute, limit, kinds, among=among)
                 self._hold(of_kinds)
                 most -= len(of_kinds)
 
@@ -248,20 +226,15 @@ class Worker:
         done, others = outcomes.split(self._unsettled)
         self._settle(others)
         execute = self._session.execute
-        claimed, missed = self._claimer.settle_and_claim(execute, [d.claim for d in done], wanted)
+        claimed, missed = self._intake.settle_and_claim(execute, [d.claim for d in done], wanted)
         self._hold(claimed)
-        if self._claimer.keyed is not None:
-            self._limited.note_survey(waiting=self._claimer.keyed, at_once=self._options.drain)
         missing = [d for d in done if d.claim in missed] if missed else []
         left = outcomes.tell_apart(execute, self._lease.worker, missing)
         self._forget(done, left.locked)
         return len(claimed)
 
     def _claim_limited(self) -> None:
-        """Claim what has limits, no more than can start at once: a claim that waits holds a slot."""
-        limit = min(self._room, self._options.threads)
-        if limit > 0 and not self._limited.seconds:
-            self._hold(self._limited.claim(self._session, limit))
+        self._hold(self._intake.claim_limited(self._session, self._room))
 
     def _hold(self, claimed: list[Claim]) -> None:
         self._held |= {one.claim.id: one for one in self._handlers.submit(claimed)}
@@ -315,11 +288,6 @@ class Worker:
         self._lease.board.leave()
 
     @property
-    def _exhausted(self) -> bool:
-        """Whether the last claims found all that was due."""
-        return self._claimer.exhausted and self._limited.exhausted
-
-    @property
     def _room(self) -> int:
         """How many jobs of any kind can be claimed now."""
         return min(self._most(), self._handlers.room)
@@ -354,7 +322,7 @@ class Worker:
         self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
-        self._limited.let_go(job)
+        self._intake.let_go(job)
         held = self._held.pop(job, None)
         if held is not None:
             self._lease.board.give_back(held.slot)
@@ -410,7 +378,7 @@ class Worker:
         if turn.held is None or self._transactions is None:
             return
         self._transactions.hear()
-        self._claimer.exhausted = self._options.by_lease is None  # it may have enqueued something
+        self._intake.doubt()  # it may have enqueued something
         if turn.settled:
             self._settled += 1
         elif turn.not_done is not None:

@@ -1,0 +1,76 @@
+"""What one worker claims: free jobs, those of certain kinds, and those with limits.
+
+Invariant: it is `exhausted` only if the last look of each sort found all that it could claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from django_pgjobs import conf
+from django_pgjobs.claims import Claim, Claimer, Served
+from django_pgjobs.limited_claims import LimitedClaimer
+from django_pgjobs.sessions import Execute, Executor
+from django_pgjobs.worker_options import WorkerOptions
+
+
+class Intake:
+    """Claims for one worker, by the options that it was given."""
+
+    def __init__(self, options: WorkerOptions, worker: int) -> None:
+        """Compile the claims, on Django's own connection."""
+        served = options.by_lease or Served(queues=())
+        free = served.without(conf.get().limited_queues)
+        self._claimer = Claimer(options.database, worker, *free)
+        self._limited = LimitedClaimer(worker, served)
+        self._options = options
+        self.doubt()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the last claims found all that was due."""
+        return self._claimer.exhausted and self._limited.exhausted
+
+    @property
+    def seconds(self) -> float:
+        """How long until it has to look again, if there is room."""
+        free = math.inf if self._claimer.exhausted else self._claimer.seconds_to_full
+        return min(free, self._limited.seconds)
+
+    def doubt(self) -> None:
+        """Take note that something may be due since the last claim."""
+        self._claimer.exhausted = self._options.by_lease is None  # no queue: nothing to look for
+
+    def let_go(self, job: int) -> None:
+        """Take note that a job has ended or was given back."""
+        self._limited.let_go(job)
+
+    def limited_goes_first(self) -> bool:
+        """Say whether jobs with limits are claimed before others in this round."""
+        return self._limited.goes_first()
+
+    def settle_and_claim(
+        self, execute: Execute, done: Sequence[Claim], limit: int
+    ) -> tuple[list[Claim], list[Claim]]:
+        """Complete `done` and claim free jobs; return them, and those of `done` not completed."""
+        claimed, missed = self._claimer.settle_and_claim(execute, done, limit)
+        if self._claimer.keyed is not None:
+            self._limited.note_survey(waiting=self._claimer.keyed, at_once=self._options.drain)
+        return claimed, missed
+
+    def claim_kinds(
+        self, execute: Execute, limit: int, kinds: Sequence[str], *, among: bool
+    ) -> list[Claim]:
+        """Claim free jobs whose kind is `among` these, or is not."""
+        return self._claimer.claim_kinds(execute, limit, kinds, among=among)
+
+    def claim_limited(self, session: Executor, limit: int) -> list[Claim]:
+        """Claim what has limits, if it is time; no more than can start at once.
+
+        A claim that waits for its turn would hold a slot that another worker could use.
+        """
+        limit = min(limit, self._options.threads)
+        return (
+            self._limited.claim(session, limit) if limit > 0 and not self._limited.seconds else []
+        )

@@ -1,0 +1,46 @@
+"""How long the database has been out of reach, and how long to go on trying.
+
+Invariant: one that cannot be reached is waited for without limit; one that refuses its statements, as
+after a failover or without its tables, is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+
+from django_pgjobs.sessions import CONNECTION_ERRORS, reason
+
+logger = logging.getLogger(__name__)
+
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.1, 5.0  # seconds between tries
+_PATIENCE = 30.0  # seconds of refusals until the end
+
+
+class Outage:
+    """The failures of one caller since its last success."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.end()
+
+    def end(self) -> None:
+        """Take note of a success."""
+        self._backoff = _FIRST_BACKOFF
+        self._refused_since = math.inf
+
+    def note(self, error: Exception) -> float:
+        """Take note of a failure; return the seconds to wait until the next try."""
+        refused = not isinstance(error, CONNECTION_ERRORS)
+        self._refused_since = min(self._refused_since, time.monotonic()) if refused else math.inf
+        what = "refuses a statement" if refused else "cannot be reached"
+        logger.warning("The database %s, trying again: %s", what, reason(error))
+        backoff = self._backoff
+        self._backoff = min(backoff * 2, _LONGEST_BACKOFF)
+        return backoff
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it has refused for so long that it will not end by itself."""
+        return time.monotonic() - self._refused_since > _PATIENCE
