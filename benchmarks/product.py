@@ -10,7 +10,7 @@ from typing import Any
 import django
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from benchmarks import running
 from benchmarks.contenders import PRODUCT
@@ -31,9 +31,15 @@ def setup() -> dict[str, Any]:
     return {}
 
 
-def enqueue(threads: int, seconds: float) -> dict[str, Any]:
+def enqueue(threads: int, seconds: float, *, prepared: bool) -> dict[str, Any]:
     """Enqueue no-ops one by one, a transaction each."""
     from benchmarks.jobs import noop  # noqa: PLC0415 -- once the apps are loaded
+
+    if prepared:
+        connections.settings["default"]["OPTIONS"] |= {
+            "server_side_binding": True,
+            "prepare_threshold": 5,
+        }
 
     def connect() -> Callable[[int], object]:
         return lambda i: noop.enqueue(i=i)

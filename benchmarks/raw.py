@@ -79,8 +79,8 @@ def setup() -> dict[str, Any]:
     return {}
 
 
-def enqueue(threads: int, seconds: float) -> dict[str, Any]:
-    """Insert no-ops one by one, a transaction each."""
+def enqueue(threads: int, seconds: float, *, prepared: bool) -> dict[str, Any]:  # noqa: ARG001
+    """Insert no-ops one by one, a transaction each. It always prepares."""
 
     def connected() -> Callable[[int], object]:
         connection = connect()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections, router, transaction
+from django.db.models.base import ModelState
 
 from django_pgjobs import conf, inserts, notify, subjects
 from django_pgjobs.exceptions import ForeignTransaction, InvalidOption
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 
 CHUNK = 5_000  # rows of one INSERT; 2,000 to 10,000 are alike, and memory stays small
 
-_FIELDS = [field.attname for field in Job._meta.concrete_fields]  # noqa: SLF001 -- Django's own API
+_NEW = {field.attname: None for field in Job._meta.concrete_fields} | {  # noqa: SLF001 -- Django's own API
+    "status": Status.PENDING.value,
+    "attempts": 0,
+    "attempts_before": 0,
+    "claims": 0,
+    "last_error": "",
+}
 
 
 # What a row says beside what INSERT_PLAIN writes.
@@ -52,18 +59,17 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
 
 def as_stored(alias: str, row: dict[str, Any], **stored: Any) -> Job:
     """Return the job of a new row: what was given, what the row was `stored` with, and defaults."""
-    values = dict.fromkeys(_FIELDS)
-    values.update(
+    # As Model.from_db(), whose 24 calls of setattr() were a tenth of an enqueue. No signal says that an
+    # instance was made.
+    job = Job.__new__(Job)
+    job.__dict__.update(
+        _NEW,
+        _state=ModelState(),
         kind=row["kind"],
         queue=row["queue"],
         payload=json.loads(row["payload"]),
-        status=Status.PENDING.value,
         priority=row["priority"],
-        attempts=0,
         max_attempts=row["max_attempts"],
-        attempts_before=0,
-        claims=0,
-        last_error="",
         errors=[],
         unique_key=row["unique_key"],
         concurrency_key=row["concurrency_key"],
@@ -72,7 +78,8 @@ def as_stored(alias: str, row: dict[str, Any], **stored: Any) -> Job:
         meta=json.loads(row["meta"] or "{}"),
         **stored,
     )
-    return Job.from_db(alias, _FIELDS, list(values.values()))
+    job._state.db, job._state.adding = alias, False  # noqa: SLF001 -- as Model.from_db()
+    return job
 
 
 def insert_many(kind: str, entries: Iterable[Entry], options: Options) -> list[int]:

@@ -1,5 +1,6 @@
 import datetime
 
+import django.db.models.functions.comparison
 import django.db.models.functions.datetime
 import django.db.models.lookups
 from django.db import migrations, models
@@ -301,33 +302,23 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(
-                                ("locked_at__isnull", False),
-                                ("locked_by__isnull", False),
-                                ("status", "running"),
+                            django.db.models.lookups.Exact(
+                                models.Q(("status", "running")),
+                                models.Q(("locked_at__isnull", False)),
                             ),
-                            models.Q(
-                                models.Q(("status", "running"), _negated=True),
-                                ("locked_at__isnull", True),
-                                ("locked_by__isnull", True),
+                            django.db.models.lookups.Exact(
+                                models.Q(("status", "running")),
+                                models.Q(("locked_by__isnull", False)),
                             ),
-                            _connector="OR",
                         ),
                         name="pgjobs_job_running_locked",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(
-                                ("finished_at__isnull", False),
-                                ("status__in", ["cancelled", "done", "failed"]),
-                            ),
-                            models.Q(
-                                models.Q(
-                                    ("status__in", ["cancelled", "done", "failed"]), _negated=True
-                                ),
-                                ("finished_at__isnull", True),
-                            ),
-                            _connector="OR",
+                            django.db.models.lookups.Exact(
+                                models.Q(("status__in", ["cancelled", "done", "failed"])),
+                                models.Q(("finished_at__isnull", False)),
+                            )
                         ),
                         name="pgjobs_job_final_finished",
                     ),
@@ -337,56 +328,39 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            (
-                                "attempted_at__range",
-                                (
-                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
-                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                            django.db.models.lookups.GreaterThanOrEqual(
+                                django.db.models.functions.comparison.Least(
+                                    "attempted_at",
+                                    "cancel_requested_at",
+                                    "created_at",
+                                    "finished_at",
+                                    "locked_at",
+                                    "run_at",
                                 ),
+                                datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
                             ),
-                            (
-                                "cancel_requested_at__range",
-                                (
-                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
-                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
+                            django.db.models.lookups.LessThanOrEqual(
+                                django.db.models.functions.comparison.Greatest(
+                                    "attempted_at",
+                                    "cancel_requested_at",
+                                    "created_at",
+                                    "finished_at",
+                                    "locked_at",
+                                    "run_at",
                                 ),
-                            ),
-                            (
-                                "created_at__range",
-                                (
-                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
-                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
-                                ),
-                            ),
-                            (
-                                "finished_at__range",
-                                (
-                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
-                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
-                                ),
-                            ),
-                            (
-                                "locked_at__range",
-                                (
-                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
-                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
-                                ),
-                            ),
-                            (
-                                "run_at__range",
-                                (
-                                    datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.UTC),
-                                    datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
-                                ),
+                                datetime.datetime(9999, 12, 31, 0, 0, tzinfo=datetime.UTC),
                             ),
                         ),
                         name="pgjobs_job_times",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("attempts__gte", 0),
-                            ("attempts_before__gte", 0),
-                            ("claims__gte", 0),
+                            django.db.models.lookups.GreaterThanOrEqual(
+                                django.db.models.functions.comparison.Least(
+                                    "attempts", "attempts_before", "claims"
+                                ),
+                                0,
+                            ),
                             ("max_attempts__gte", 1),
                         ),
                         name="pgjobs_job_attempts",

@@ -53,7 +53,7 @@ FIGURES = {
         for queues in ("1 queue", "50 queues")
         for what in ("p99", "pages of allowed")
     },
-    "enqueue": {"1 thread", "4 threads"},
+    "enqueue": {"1 thread", "4 threads", "1 thread, prepared", "4 threads, prepared"},
     "writers": {"silent", "waking", "waking of silent"},
     "enqueue_many": {"enqueue_many", "peak memory"},
     "latency": {"p50", "p99"},
