@@ -6,6 +6,7 @@ Invariant: a claim is one statement, so a job is either pending for all or runni
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from django_pgjobs import statements
+from django_pgjobs import conf, limited_lanes, statements
 from django_pgjobs.models import Job
 from django_pgjobs.sessions import Execute, Rows
 
@@ -68,11 +69,11 @@ class Claim(NamedTuple):
 
 
 class Claimer:
-    """Claims for one worker, from the queues that it serves.
+    """Claims what has no limits, for one worker, from the queues that it serves.
 
     A full claim finds the lanes with due work and sees everything; it also sets a mark in each lane,
     from which the hot claims after it start. Marks only postpone: a job that appears behind one, by a
-    late commit or a retry, waits for the next full claim.
+    late commit or a retry, waits for the next full claim. That one tells too when what has limits is due.
     """
 
     def __init__(
@@ -83,21 +84,29 @@ class Claimer:
         exclude: Sequence[str] = (),
     ) -> None:
         """Compile the statements. `queues` None serves every queue that is not in `exclude`."""
-        served = statements.ALL_QUEUES if queues is None else statements.NAMED_QUEUES
-        oldest = _oldest(alias)
-        self._full = statements.full_claim(served, oldest)
+        names = statements.ALL_QUEUES if queues is None else statements.NAMED_QUEUES
+        served, oldest = Served(queues, exclude), _oldest(alias)
+        limited = [name for name in conf.get().limited_queues if served.includes(name)]
+        free = served.without(limited)
+        survey = limited_lanes.survey(all_queues=queues is None)
+        self._full = statements.full_claim(names, oldest, survey)
         self._hot = statements.hot_claim(oldest)
-        self._of_kinds = statements.claim_of_kinds(served)
+        self._of_kinds = statements.claim_of_kinds(names)
         self._next_of_kinds: dict[bool, float] = {}
-        self._params = {"worker": worker, "queues": list(queues or ()), "exclude": list(exclude)}
+        self._params = {
+            "worker": worker,
+            "queues": list(free.queues or ()),
+            "exclude": list(free.exclude),
+            "limited_queues": limited,
+        }
         self._marks: dict[Lane, tuple[str, int]] = {}
         self._next_full = 0.0  # by the monotonic clock
         self._soonest_full = 0.0  # what the cost of the last one allows
         self.exhausted = (
             False  # whether the last claim found all that was due, and it was less than asked for
         )
-        # Whether jobs with a key wait, as the last claim saw; None where it did not look.
-        self.keyed: bool | None = None
+        # Seconds until a job with limits is due, as the last claim saw; None where it did not look.
+        self.limited_due: float | None = None
 
     @property
     def seconds_to_full(self) -> float:
@@ -132,7 +141,7 @@ class Claimer:
             params |= self._lanes()
         rows = execute(self._full if full else self._hot, params)
         settled = set(rows[0][0] or ())
-        self.keyed = bool(rows[0][1]) if full else None
+        self.limited_due = _seconds(rows[0][1]) if full else None
         claimed = self._note(rows[1:], full=full)
         if full:
             # The more a full claim costs, as under an old snapshot, the rarer it is; and while there
@@ -179,6 +188,10 @@ class Claimer:
             "lane_times": [run_at for _, (run_at, _) in marks],
             "lane_ids": [job for _, (_, job) in marks],
         }
+
+
+def _seconds(microseconds: int | None) -> float:
+    return math.inf if microseconds is None else microseconds / 1_000_000
 
 
 def release(execute: Execute, worker: int, unstarted: Sequence[Claim]) -> list[Claim]:

@@ -1,4 +1,4 @@
-"""The raw SQL of limits: find what may be claimed, lock the gates before it, count, and claim.
+"""The raw SQL of limits: lock the gates before what may be claimed, count, and claim.
 
 A gate is a row for each key, and each limited queue, in use. It holds no count: the running rows are
 the truth. It is what a claim locks before it counts, so that nobody else is counting, and it keeps the
@@ -12,33 +12,22 @@ claimed. Lock and count in one statement, and the count is as old as the wait fo
 from __future__ import annotations
 
 from django_pgjobs.lifecycle import MOVES, NOW
-from django_pgjobs.statements import (
-    ALL_KEYED_QUEUES,
-    HEAD,
-    JOB,
-    KEYED,
-    LIVING,
-    NAMED_QUEUES,
-    NOT_PAUSED,
-    WAITED,
-    lanes_of,
-)
+from django_pgjobs.statements import FREE, JOB, KEYED, LIVING, WAITED
 
 GATE = "django_pgjobs_gate"
-SCAN = 500  # lanes that one look passes at most
 
 _NO_LIMIT = 1_000_000_000
 
 # A key whose kind declares nothing here is one job at a time. Where kinds share a key, the smallest limit
 # counts of those that are at work.
-_SLOTS = f"coalesce(rule.slots, case when rule.kind is null then 1 else {_NO_LIMIT} end)"
-_RUNNING = f"""select count(*) as running, min({_SLOTS}) as least
+SLOTS = f"coalesce(rule.slots, case when rule.kind is null then 1 else {_NO_LIMIT} end)"
+RUNNING = f"""select count(*) as running, min({SLOTS}) as least
     from {JOB} job left join rule using (kind)
     where job.status = 'running' and job.concurrency_key = lane.key"""
-_UNLIMITED = f"coalesce(slots, {_NO_LIMIT})"
+UNLIMITED = f"coalesce(slots, {_NO_LIMIT})"
 
 # What this worker's code and settings say. Arrays of records as text: one value to bind for all.
-_RULES = """rule as materialized (
+RULES = """rule as materialized (
     select * from jsonb_to_recordset(%(rules)s::jsonb)
         rule(kind text, slots int, every bigint, burst int, ordered bool)
 ),
@@ -49,100 +38,14 @@ limited as materialized (
 
 # A gate's debt: the microseconds from now to `next_at`. Each start adds `every` to it, and the next one
 # may follow while it is no more than `burst` times as much: the generic cell rate algorithm.
-_DEBT = f"""greatest(0, coalesce(1000000 * extract(epoch from (
+DEBT = f"""greatest(0, coalesce(1000000 * extract(epoch from (
     select next_at from {GATE} where name = {{gate}}) - {NOW}), 0))"""
-_KEY_DEBT = _DEBT.format(gate="'key:' || lane.key")
-_QUEUE_DEBT = _DEBT.format(gate="'queue:' || limited.name")
+KEY_DEBT = DEBT.format(gate="'key:' || lane.key")
+_QUEUE_DEBT = DEBT.format(gate="'queue:' || limited.name")
 
-
-def find(*, all_queues: bool) -> str:
-    """Return the statement that looks for lanes of which a job may be claimed, and changes nothing.
-
-    Run by limited_claims. A lane is (queue, key, priority), or (queue, priority) in a limited queue.
-    Those with keys are visited in turn from a place in their index, SCAN at most: each costs two probes,
-    its running jobs are counted only if its head is due, and a lane without a free slot is left out. So
-    a key costs the same whether one job waits or 100,000. The answer is a guess; CLAIM decides. Lanes
-    are passed only until there are enough of them; where there is none, the answer says how long the
-    first token takes.
-    Raw: jumps from lane to lane, as the full claim. Every scalar is a subquery of its own: a join could
-    make the server read all lanes before it gives the first.
-    Indexes: pgjobs_job_keyed, pgjobs_job_order, pgjobs_job_claim, pgjobs_job_running and
-    pgjobs_job_running_keyed.
-    """
-    served = ALL_KEYED_QUEUES if all_queues else NAMED_QUEUES
-    debt = _DEBT.format(gate="'queue:' || queues.name")
-    return f"""
-with recursive {_RULES},
-open as materialized (
-    select name, slots, every, burst,
-        {_UNLIMITED} - (select count(*) from {JOB}
-            where status = 'running' and queue = queues.name) as free,
-        case when every > 0 then greatest(0, {debt} - every * burst) else 0 end as wait
-    from limited queues where {NOT_PAUSED}
-),
-{served},
-{lanes_of("(select name from open where free > 0) served")},
-visited as (
-    select row_number() over () as n, lane.*
-    from (select name from served order by name) served
-    cross join lateral ({_jumps("served.name")}) lane
-    where served.name >= %(from_queue)s
-        and not exists (select from open where name = served.name and (free <= 0 or wait > 0))
-    limit {SCAN}
-),
-passed as materialized (
-    select lane.n, lane.queue, lane.key, lane.priority, coalesce(rule.ordered, false) as ordered,
-        case when lane.run_at > {NOW} then false
-            when rule.ordered and not ({_IS_FIRST}) then false
-            else (select running < least({_SLOTS}, least) from ({_RUNNING}) key) end as free,
-        case when rule.every > 0 then greatest(0, {_KEY_DEBT} - rule.every * rule.burst) else 0 end as wait
-    from visited lane
-    left join lateral (select * from rule where rule.kind = lane.kind limit 1) rule on true
-),
-found_keyed as materialized (
-    select * from passed where (free and wait = 0) or n = {SCAN} limit %(limit)s
-)
-select 0 as n, queue, null::text as key, priority, false as ordered, true as free, open.wait
-    from found join open on open.name = queue where run_at <= {NOW}
-union all
-select 0, name, null, null, false, false, wait from open where free > 0 and wait > 0 and exists (
-    select from (select run_at from {JOB} where {KEYED} and queue = open.name
-        order by concurrency_key limit {SCAN}) job
-    where run_at <= {NOW})
-union all
-select * from found_keyed
-union all
-select 0, '', null, null, false, false, min(wait) from passed
-    where free and not exists (select from found_keyed where free and wait = 0) having min(wait) > 0
-"""
-
-
-_FIRST = f"""select id, kind, queue, priority, run_at from {JOB}
+# The first of a key in order: nobody else goes.
+FIRST = f"""select id, kind, queue, priority, run_at from {JOB}
     where {KEYED} and concurrency_key = lane.key order by id limit 1"""
-_IS_FIRST = f"""select first.queue = lane.queue and first.priority = lane.priority
-    and first.run_at <= {NOW} from ({_FIRST}) first"""
-
-
-def _jumps(queue: str) -> str:
-    """Return the lanes with keys of one queue, in the order of their index, from a place in it."""
-    columns = "queue, concurrency_key, priority, run_at, kind"
-    return f"""
-    with recursive lane(queue, key, priority, run_at, kind) as (
-        (select {columns} from {JOB} where {KEYED} and queue = {queue}
-            and concurrency_key > case when {queue} = %(from_queue)s then %(from_key)s else '' end
-         order by concurrency_key, priority desc, run_at, id limit 1)
-      union all
-        select next.* from lane cross join lateral (
-            (select {columns} from {JOB} where {KEYED} and queue = lane.queue
-                and concurrency_key = lane.key and priority < lane.priority {HEAD})
-            union all
-            (select {columns} from {JOB} where {KEYED} and queue = lane.queue
-                and concurrency_key > lane.key
-             order by concurrency_key, priority desc, run_at, id limit 1)
-            order by concurrency_key limit 1) next
-    )
-    select * from lane limit {SCAN}"""
-
 
 # Run by limited_claims before CLAIM, as the first two statements of its transaction. A gate that another
 # claim holds is passed over; only whoever enters one for the first time, as another does, waits for that
@@ -160,7 +63,7 @@ update {GATE} set visit = %(visit)s where name = any(array(
 
 _MINE = f"select name from {GATE} where visit = %(visit)s"
 _OF_LANE = f"queue = lane.queue and priority = lane.priority and run_at <= {NOW}"
-_OLDEST = "order by run_at, id limit %(limit)s::int"
+_LOCKED = "order by run_at, id limit room.seats for update skip locked"
 
 
 def _tokens(debt: str) -> str:
@@ -169,73 +72,87 @@ def _tokens(debt: str) -> str:
         else {_NO_LIMIT} end"""
 
 
-# Run by limited_claims. The jobs of a key come by priority, time and id; one goes if there is room for it
-# and for all before it, so that no job is passed by those behind it for good. Then the same for its queue,
-# the first of every key before the second of any. What is claimed is locked at last, and checked again:
-# somebody may be cancelling it. Raw: all of it must see one moment.
-# Indexes: as find().
+# Run by limited_claims. A place is a key in a queue, or what has no key in a limited queue. It gets as
+# many seats as its limits allow, and its queue's, the first of every place before the second of any; so
+# many of its jobs are locked, by priority, time and id. What somebody else has locked is passed over, but
+# not the first of a key in order. The kinds of a key may have limits of their own: a job goes if there is
+# room for it and for all before it, so that none is passed by those behind it for good.
+# Raw: all of it must see one moment. Indexes: pgjobs_job_keyed, pgjobs_job_order, pgjobs_job_claim,
+# pgjobs_job_running, pgjobs_job_running_keyed and the primary key.
 CLAIM = f"""
-with {_RULES},
+with {RULES},
 lane as materialized (
     select lane.* from jsonb_to_recordset(%(lanes)s::jsonb)
-        lane(position int, queue text, key text, priority smallint, ordered bool)
+        lane(position int, queue text, key text, kind text, priority smallint, ordered bool)
     where {LIVING}
         and (key is null or 'key:' || key in ({_MINE}))
         and (queue not in (select name from limited) or 'queue:' || queue in ({_MINE}))
 ),
-near(position, queue, key, ordered, id, kind, priority, run_at) as materialized (
-    select lane.position, lane.queue, lane.key, lane.ordered, job.*
-    from lane cross join lateral (
-        select id, kind, priority, run_at from {JOB}
-        where {KEYED} and concurrency_key = lane.key and {_OF_LANE} {_OLDEST}) job
-    where not lane.ordered and lane.key is not null
-  union all
-    select lane.position, lane.queue, lane.key, lane.ordered, first.id, first.kind, first.priority, first.run_at
-    from lane cross join lateral ({_FIRST}) first
-    where lane.ordered and first.queue = lane.queue and first.run_at <= {NOW}
-  union all
-    select lane.position, lane.queue, null, false, job.*
-    from lane cross join lateral (
-        select id, kind, priority, run_at from {JOB}
-        where status = 'pending' and concurrency_key is null and {_OF_LANE} {_OLDEST}) job
-    where lane.key is null
-),
 key as materialized (
-    select lane.key, running.*, {_KEY_DEBT} as debt
+    select lane.key, running.*, {KEY_DEBT} as debt
     from (select distinct key from lane where key is not null) lane
-    cross join lateral ({_RUNNING}) running
-),
-asked as (
-    select near.*, row_number() over place as rank,
-        min(case when near.key is null then {_NO_LIMIT}
-            else least({_SLOTS}, key.least) - running end) over place as free,
-        min(case when near.key is null then {_NO_LIMIT} else {_tokens("debt")} end) over place as tokens,
-        bool_and(near.ordered or not coalesce(rule.ordered and near.key is not null, false)) over place
-            as in_order
-    from near left join rule on rule.kind = near.kind left join key on key.key = near.key
-    window place as (partition by near.key, case when near.key is null then near.queue end
-        order by near.priority desc, near.run_at, near.id)
+    cross join lateral ({RUNNING}) running
 ),
 queue as materialized (
-    select name, {_UNLIMITED} - (select count(*) from {JOB}
+    select name, {UNLIMITED} - (select count(*) from {JOB}
             where status = 'running' and queue = limited.name) as free,
         {_tokens(_QUEUE_DEBT)} as tokens
     from limited where name in (select queue from lane)
 ),
-fitting as (
-    select *, row_number() over (partition by queue order by rank, position) as turn from asked
-    where rank <= free and rank <= tokens and in_order
+place as (
+    select distinct on (queue, key) position, queue, key, kind from lane
+    order by queue, key, priority desc
 ),
-due as materialized (
-    select id from {JOB} where id = any(array(
-        select fitting.id from fitting left join queue on queue.name = fitting.queue
-        where queue.name is null or (turn <= queue.free and turn <= queue.tokens)
-        order by rank, position limit %(limit)s::int))
-    and status = 'pending' and run_at <= {NOW} for update skip locked
+seat as (
+    select place.queue, key, position, turn,
+        row_number() over (partition by place.queue order by turn, position) as nth
+    from place left join rule using (kind) left join key using (key)
+    cross join lateral generate_series(1, greatest(0, least(%(limit)s::int,
+        case when running is not null then least({SLOTS}, least) - running end,
+        case when running is not null then {_tokens("debt")} end))::int) turn
+),
+room as materialized (
+    select queue, key, count(*) as seats from (
+        select seat.* from seat left join queue on queue.name = seat.queue
+        where queue.name is null or (nth <= queue.free and nth <= queue.tokens)
+        order by turn, position limit %(limit)s::int) seat
+    group by queue, key
+),
+near as materialized (
+    select lane.key, lane.queue, ordered, seats, job.*
+    from lane join room using (queue, key) cross join lateral (
+        select id, kind, priority, run_at from {JOB}
+        where {KEYED} and concurrency_key = lane.key and {_OF_LANE} {_LOCKED}) job
+    where not ordered
+  union all
+    select lane.key, lane.queue, ordered, seats, job.*
+    from lane join room using (queue, key) cross join lateral (
+        select id, kind, priority, run_at from {JOB}
+        where id = (select id from ({FIRST}) first) and status = 'pending' and queue = lane.queue
+            and run_at <= {NOW} for update skip locked) job
+    where ordered
+  union all
+    select null, lane.queue, false, seats, job.*
+    from lane join room on room.queue = lane.queue and room.key is null cross join lateral (
+        select id, kind, priority, run_at from {JOB} where {FREE} and {_OF_LANE} {_LOCKED}) job
+    where lane.key is null
+),
+asked as (
+    select id, seats, row_number() over place as rank,
+        min(case when running is null then {_NO_LIMIT} else least({SLOTS}, least) - running end)
+            over place as free,
+        min(case when running is null then {_NO_LIMIT} else {_tokens("debt")} end)
+            over place as tokens,
+        bool_and(near.ordered or running is null or not coalesce(rule.ordered, false)) over place
+            as in_order
+    from near left join rule using (kind) left join key using (key)
+    window place as (partition by key, case when key is null then queue end
+        order by priority desc, run_at, id)
 ),
 claimed as (
     update {JOB} set {MOVES["claim"].assignments}, locked_by = %(worker)s
-    where id = any(array(select id from due))
+    where id = any(array(select id from asked
+        where rank <= seats and rank <= free and rank <= tokens and in_order))
     returning id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, priority,
         run_at, concurrency_key
 ),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from django_pgjobs import conf
 from django_pgjobs.claims import Claim, Claimer, Served
 from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.sessions import Execute, Executor
@@ -21,8 +20,7 @@ class Intake:
     def __init__(self, options: WorkerOptions, worker: int) -> None:
         """Compile the claims, on Django's own connection."""
         served = options.by_lease or Served(queues=())
-        free = served.without(conf.get().limited_queues)
-        self._claimer = Claimer(options.database, worker, *free)
+        self._claimer = Claimer(options.database, worker, *served)
         self._limited = LimitedClaimer(worker, served)
         self._options = options
         self.doubt()
@@ -55,8 +53,8 @@ class Intake:
     ) -> tuple[list[Claim], list[Claim]]:
         """Complete `done` and claim free jobs; return them, and those of `done` not completed."""
         claimed, missed = self._claimer.settle_and_claim(execute, done, limit)
-        if self._claimer.keyed is not None:
-            self._limited.note_survey(waiting=self._claimer.keyed, at_once=self._options.drain)
+        if self._claimer.limited_due is not None:
+            self._limited.note_survey(self._claimer.limited_due, at_once=self._options.drain)
         return claimed, missed
 
     def claim_kinds(
@@ -66,11 +64,7 @@ class Intake:
         return self._claimer.claim_kinds(execute, limit, kinds, among=among)
 
     def claim_limited(self, session: Executor, limit: int) -> list[Claim]:
-        """Claim what has limits, if it is time; no more than can start at once.
-
-        A claim that waits for its turn would hold a slot that another worker could use.
-        """
-        limit = min(limit, self._options.threads)
+        """Claim what has limits, if it is time. While a claim waits for its turn, it holds a slot."""
         return (
             self._limited.claim(session, limit) if limit > 0 and not self._limited.seconds else []
         )

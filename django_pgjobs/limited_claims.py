@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from psycopg.errors import LockNotAvailable
 
-from django_pgjobs import conf, gates, registry
+from django_pgjobs import conf, gates, limited_lanes, registry
 from django_pgjobs.claims import Claim, Served
 from django_pgjobs.limits import rate_rule
 from django_pgjobs.sessions import Executor
@@ -29,12 +29,16 @@ from django_pgjobs.sessions import Executor
 _START = ("", "")
 _PATIENCE = 1.0  # seconds to wait for who enters the same gate for the first time
 _MICROSECONDS = 1_000_000
+_MOST = (
+    100  # jobs that one look claims: its cost grows by it, and so does the time that others wait
+)
 
 
 class _Lane(NamedTuple):
     n: int  # how many lanes were passed, this one included
     queue: str
     key: str | None
+    kind: str | None
     priority: int | None
     ordered: bool
     free: bool
@@ -44,17 +48,20 @@ class _Lane(NamedTuple):
 class LimitedClaimer:
     """Claims what has limits, for one worker."""
 
-    def __init__(self, worker: int, served: Served) -> None:
+    def __init__(self, worker: int, served: Served, *, rates: bool = True) -> None:
         """Read the limits that the code and the settings declare for what is served."""
         queues = [name for name in conf.get().limited_queues if served.includes(name)]
+        everything = served.queues is None
         self._limited = frozenset(queues)
-        self._find = gates.find(all_queues=served.queues is None)
+        without = {} if rates else rate_rule(None)
+        self._find = limited_lanes.find(all_queues=everything)
+        self._find_among_due = limited_lanes.find(all_queues=everything, among_due=True)
         self._params = {
             "worker": worker,
             "queues": list(served.queues or ()),
             "exclude": list(served.exclude),
-            "rules": json.dumps(_rules()),
-            "limited": json.dumps([_queue_rule(name) for name in queues]),
+            "rules": json.dumps([rule | without for rule in _rules()]),
+            "limited": json.dumps([_queue_rule(name) | without for name in queues]),
         }
         self._place = _START  # queue and key of the lane that was visited last
         self._clean = True  # whether this round of all keys began at their start, and found nothing
@@ -77,12 +84,12 @@ class LimitedClaimer:
             self._first = not self._first
         return self._first and not self.seconds
 
-    def note_survey(self, *, waiting: bool, at_once: bool) -> None:
-        """Take note of what a full claim has seen: whether jobs with a key wait."""
-        if waiting or self._limited:
+    def note_survey(self, due: float, *, at_once: bool) -> None:
+        """Take note of what a full claim has seen: in how many seconds such a job is due."""
+        if due <= 0:
             self._look_by(0.0 if at_once else self._soonest)
         else:
-            self._next, self.exhausted = math.inf, True
+            self._next, self.exhausted = time.monotonic() + due, True
 
     def let_go(self, job: int) -> None:
         """Take note that a job has ended; if it had a slot here, somebody may have it now."""
@@ -91,8 +98,8 @@ class LimitedClaimer:
             self._look_by(0.0)
 
     def claim(self, session: Executor, limit: int) -> list[Claim]:
-        """Claim up to `limit` jobs."""
-        began = time.monotonic()
+        """Claim up to `limit` jobs, and no more than a look may."""
+        began, limit = time.monotonic(), min(limit, _MOST)
         self._next = math.inf
         lanes = self._visit(session, limit)
         claimed = self._take(session, lanes, limit) if lanes else []
@@ -117,11 +124,24 @@ class LimitedClaimer:
         self.exhausted = False
 
     def _visit(self, session: Executor, limit: int) -> list[_Lane]:
-        """Find lanes; at the end of all keys go on from their start, once."""
+        """Find lanes; at the end of all keys go on from their start, once.
+
+        Where many were passed in vain, as those are whose jobs are all delayed, what is due tells more.
+        """
         lanes = self._visit_from_place(session, limit)
         if not lanes and self._place == _START and not self._clean:
             lanes = self._visit_from_place(session, limit)
+        if not lanes and self._place != _START:
+            lanes = self._visit_due(session, limit)
         return lanes
+
+    def _visit_due(self, session: Executor, limit: int) -> list[_Lane]:
+        params = {"limit": limit, **self._params}
+        lanes = [_Lane(*row) for row in session.execute(self._find_among_due, params)]
+        free = self._free(lanes)
+        if not free and all(lane.n < limited_lanes.SCAN for lane in lanes):
+            self._place, self._clean = _START, True  # there are no others
+        return free
 
     def _visit_from_place(self, session: Executor, limit: int) -> list[_Lane]:
         if self._place == _START:
@@ -131,10 +151,14 @@ class LimitedClaimer:
         lanes = [_Lane(*row) for row in session.execute(self._find, params)]
         keyed = [lane for lane in lanes if lane.n]
         last = keyed[-1] if keyed else None
-        if last is not None and (len(keyed) == limit or last.n == gates.SCAN):
+        if last is not None and (len(keyed) == limit or last.n == limited_lanes.SCAN):
             self._place = (last.queue, last.key or "")
         else:
             self._place = _START
+        return self._free(lanes)
+
+    def _free(self, lanes: Sequence[_Lane]) -> list[_Lane]:
+        """Return those of which jobs may start now, and note when the first of the others may."""
         waits = [float(lane.wait) / _MICROSECONDS for lane in lanes if lane.wait]
         self._token = min([self._token, *(time.monotonic() + wait for wait in waits)])
         return _mixed([lane for lane in lanes if lane.free and not lane.wait])

@@ -23,6 +23,7 @@ from django_pgjobs.exceptions import InvalidOption, InvalidPayload
 KEY_LENGTH = 200  # characters, as the column
 MOST = 100_000  # jobs at a time, or in a period
 LONGEST_PERIOD = 366 * 86_400  # seconds
+LATE = 0.05  # seconds that a worker may come late for a start
 
 Key = str | Callable[[dict[str, Any]], Any] | None
 
@@ -55,8 +56,8 @@ class Rate:
     """At most `n` starts in `per`, seconds or a timedelta, for each `key` if there is one.
 
     They are spread evenly: one each `per / n`. After a quiet time `burst` more may start at once, so
-    no window of that length ever sees more than `n + burst`. A start is a claim, by the database's
-    clock; every attempt is one.
+    no window of that length ever sees more than `n + burst`; without one, never more than `n`. A start
+    is a claim, by the database's clock; every attempt is one.
 
     Raises:
         InvalidOption: a value has the wrong type or is out of range.
@@ -84,7 +85,26 @@ class Rate:
     @property
     def every(self) -> int:
         """Microseconds from one start to the next, rounded up so that there are never too many."""
-        return math.ceil((_seconds(self.per) or 0) * 1_000_000 / self.n)
+        return math.ceil(self._per * 1_000_000 / (self.n - self._spared))
+
+    @property
+    def at_once(self) -> int:
+        """How many more may start at once after a quiet time."""
+        return self._spared if self.burst is None else self.burst
+
+    @property
+    def _spared(self) -> int:
+        """How many of `n` are left out of the pace, to make up for starts that a worker came late for.
+
+        What is lost by coming late could not be made up otherwise: `n` is the most that a window sees.
+        """
+        if self.burst is not None:
+            return 0
+        return min(int(LATE * self.n / self._per), self.n // 10)
+
+    @property
+    def _per(self) -> float:
+        return _seconds(self.per) or 0.0
 
 
 @dataclass(frozen=True)
@@ -156,7 +176,7 @@ class Limits:
 
 def rate_rule(rate: Rate | None) -> dict[str, int]:
     """Return what the claim must know of a rate."""
-    return {"every": rate.every, "burst": rate.burst or 0} if rate else {"every": 0, "burst": 0}
+    return {"every": rate.every, "burst": rate.at_once} if rate else {"every": 0, "burst": 0}
 
 
 def check_key(key: object) -> str:

@@ -197,6 +197,13 @@ class Job(models.Model):
                 name="pgjobs_job_keyed",
                 condition=Q(status="pending", concurrency_key__isnull=False),
             ),
+            # The condition has words of its own, by which the other statements do not know it.
+            models.Index(
+                "queue",
+                "run_at",
+                name="pgjobs_job_keyed_due",
+                condition=Q(status="pending", concurrency_key__gt=""),
+            ),
             models.Index(
                 "concurrency_key",
                 "id",

@@ -37,9 +37,11 @@ select set_config('lock_timeout', '1s', true), pg_notify(%(channel)s, %(payload)
 FREE = "status = 'pending' and concurrency_key is null"
 KEYED = "status = 'pending' and concurrency_key is not null"
 
+UNPAUSED = (
+    f"not exists (select from {QUEUE} q where q.name = queues.name and q.paused_at is not null)"
+)
 NOT_PAUSED = f"""
-    not name = any(%(exclude)s::text[])
-    and not exists (select from {QUEUE} q where q.name = queues.name and q.paused_at is not null)
+    not name = any(%(exclude)s::text[]) and {UNPAUSED}
 """
 
 # The queues that a worker serves: those that it was told, or all that have a pending job, found by
@@ -101,16 +103,16 @@ returning j.id, j.claims
 HEAD = "order by priority desc, run_at, id limit 1"
 
 
-def lanes_of(served: str) -> str:
+def lanes_of(served: str, found: str = "found") -> str:
     """Return the part that finds the lanes of `served`, a table of the names of queues."""
-    return f"""found(queue, priority, run_at, id) as (
+    return f"""{found}(queue, priority, run_at, id) as (
     select first.* from {served} cross join lateral (
         select queue, priority, run_at, id from {JOB}
         where {FREE} and queue = served.name {HEAD}) first
   union all
-    select next.* from found cross join lateral (
+    select next.* from {found} cross join lateral (
         select queue, priority, run_at, id from {JOB}
-        where {FREE} and queue = found.queue and priority < found.priority {HEAD}) next
+        where {FREE} and queue = {found}.queue and priority < {found}.priority {HEAD}) next
 )"""
 
 
@@ -119,18 +121,19 @@ lane as materialized (select * from found where run_at <= {NOW} and {LIVING})"""
 
 WAITED = f"extract(epoch from {NOW} - run_at)::float8"
 
-
-# In order, so that the server has to take the index, whatever its statistics say.
-_ANY_KEYED = f"""(select count(*) from (
-    select from {JOB} where {KEYED} order by queue, concurrency_key limit 1) job)"""
+_LIMITED_DUE = f"(select 1000000 * extract(epoch from min(run_at) - {NOW}) from limited)"
 
 
-def full_claim(queues: str, oldest: str) -> str:
-    """Return the claim that finds its lanes itself, from one of the two lists of queues."""
+def full_claim(queues: str, oldest: str, survey: str) -> str:
+    """Return the claim that finds its lanes itself, from one of the two lists of queues.
+
+    `survey` finds what has limits, for which other claims are made.
+    """
     return f"""
 with recursive {queues},
 {_LANES},
-{_claim(oldest, keyed=_ANY_KEYED)}
+{survey},
+{_claim(oldest, limited_due=_LIMITED_DUE)}
 union all select null, id, null, null, null, null, null, null, queue, null, priority, run_at::text
     from lane
 """
@@ -187,7 +190,7 @@ from claimed order by priority desc, run_at, id
 """
 
 
-def _claim(oldest: str, keyed: str = "null") -> str:
+def _claim(oldest: str, limited_due: str = "null") -> str:
     """Return the part that both claims share: settle, then claim from `lane` in order.
 
     Run by claims.Claimer. Raw: one round trip and one commit for both, and a LATERAL join. `oldest`
@@ -195,7 +198,8 @@ def _claim(oldest: str, keyed: str = "null") -> str:
     loop that ran it twice would lock a second batch. Its LIMIT has no ORDER BY of its own, so rows
     are locked one by one until there are enough. The answer reads `settled` first: a part that nobody
     reads runs last, and could then wait for a lock while it holds those of the claim.
-    Its first row says what was settled, and in a full claim whether jobs with a key wait.
+    Its first row says what was settled, and in a full claim in how many microseconds
+    what has limits is due.
     Indexes: pgjobs_job_claim, and the primary key.
     """
     return f"""due as materialized (
@@ -213,7 +217,7 @@ claimed as (
     returning id, kind, payload, attempts, attempts_before, max_attempts, claims,
         queue, priority, run_at
 )
-select (select array_agg(id) from settled), {keyed}::bigint, null::text, null::jsonb, null::int, null::int,
+select (select array_agg(id) from settled), {limited_due}::bigint, null::text, null::jsonb, null::int, null::int,
     null::int, null::int, null::text, null::float8, null::smallint, null::text
 union all
 (select null, id, kind, payload, attempts, attempts_before, max_attempts, claims,

@@ -62,6 +62,7 @@ class Transactions(Threads):
         self._slots: SimpleQueue[int] = SimpleQueue()
         self._sessions: dict[int, Any] = {}  # by thread: the connection that its job runs on
         self._complained = False
+        self._warned_of_keys = False
         self._slow: set[str] = set()  # kinds that were warned of
         for _ in range(options.threads):
             self._slots.put(lease.board.take())
@@ -151,6 +152,7 @@ class Transactions(Threads):
             claimer = claimer or Claimer(self._database, self._lease.worker, *self._served)
             turn = contextvars.Context().run(self._transact, claimer, slot)
             exhausted, self._complained = claimer.exhausted, False
+            self._warn_of_keys(claimer.limited_due)
             leftovers.remove()
         except DATABASE_ERRORS as error:
             again = isinstance(error.__cause__, _AGAIN)
@@ -248,6 +250,16 @@ class Transactions(Threads):
         thread = threading.get_ident()
         self._running.pop(thread, None)
         self._sessions.pop(thread, None)
+
+    def _warn_of_keys(self, due: float | None) -> None:
+        """Say once that there are due jobs which the claim leaves alone."""
+        if due is None or due > 0 or self._warned_of_keys:
+            return
+        self._warned_of_keys = True
+        logger.warning(
+            "Jobs with a concurrency key wait in a queue that this worker claims by transaction, and are "
+            "not run by it. Claim that queue by lease, or set their concurrency_key to NULL."
+        )
 
     def _warn_of(self, turn: Turn) -> None:
         if turn.held is None or turn.seconds < SLOW or turn.held.claim.kind in self._slow:

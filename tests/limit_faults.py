@@ -66,17 +66,57 @@ def later_ones_overtake() -> None:
     _change_find("order by id limit 1", due)
 
 
-def _change_find(old: str, new: str) -> None:
-    real = _gates().find
+def locked_rows_are_waited_for() -> None:
+    """Take the first of a key, whoever holds their rows."""
+    _change("CLAIM", "for update skip locked", "")
 
-    def find(**options: bool) -> str:
-        text = real(**options)
+
+def claims_lock_all_they_see() -> None:
+    """Lock as many of each key as a look may claim in all."""
+    _change("CLAIM", "limit room.seats", "limit 100")
+
+
+def seats_know_no_queue() -> None:
+    """Give the slots of keys away, whatever their queue has left."""
+    _change("CLAIM", "nth <= queue.free and", "")
+
+
+def delayed_keys_are_due() -> None:
+    """Look for jobs with keys whenever there are some."""
+    _change_lanes("survey", "select run_at from keyed", "select statement_timestamp() from keyed")
+
+
+def limited_queues_are_due() -> None:
+    """Look into limited queues whenever there are some jobs in them."""
+    _change_lanes(
+        "survey", "select run_at from unkeyed", "select statement_timestamp() from unkeyed"
+    )
+
+
+def late_looks_cost_starts() -> None:
+    """Count each start from when it was, also where it came late."""
+    from django_pgjobs import limits  # noqa: PLC0415 -- for this fault
+
+    limits.LATE = 0.0
+
+
+def _change_find(old: str, new: str) -> None:
+    _change_lanes("find", old, new)
+
+
+def _change_lanes(name: str, old: str, new: str) -> None:
+    from django_pgjobs import limited_lanes  # noqa: PLC0415 -- no models before the apps are loaded
+
+    real = getattr(limited_lanes, name)
+
+    def changed(**options: bool) -> str:
+        text: str = real(**options)
         if old not in text:
             msg = f"The statement must hold {old!r} for this fault, got {text}. Adapt the fault."
             raise AssertionError(msg)
         return text.replace(old, new)
 
-    _gates().find = find
+    setattr(limited_lanes, name, changed)
 
 
 FAULTS: dict[str, Callable[[], None]] = {
@@ -88,5 +128,11 @@ FAULTS: dict[str, Callable[[], None]] = {
         starts_cost_nothing,
         rates_save_up,
         later_ones_overtake,
+        locked_rows_are_waited_for,
+        claims_lock_all_they_see,
+        seats_know_no_queue,
+        delayed_keys_are_due,
+        limited_queues_are_due,
+        late_looks_cost_starts,
     )
 }

@@ -35,6 +35,7 @@ _ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _POLICIES, _RETRIES = "unit/test_retries.py::", "db/test_retry_options.py::"
 _UNIQUE, _RIVALS = "db/test_unique.py::", "concurrency/test_unique.py::"
 _SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
+_IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -121,6 +122,18 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "later-ones-overtake": (
         "db/test_ordered.py::test_one_that_waits_for_its_next_attempt_holds_the_later_ones_back",
+    ),
+    "locked-rows-are-waited-for": (
+        f"{_LIMITS}test_rows_that_somebody_holds_hold_up_none_behind_them",
+    ),
+    "claims-lock-all-they-see": (f"{_LIMITS}test_a_claim_holds_no_row_but_those_that_it_takes",),
+    "seats-know-no-queue": (
+        "db/test_limits.py::test_the_free_slots_of_a_queue_go_to_its_keys_in_turn",
+    ),
+    "delayed-keys-are-due": (f"db/test_limits.py::{_IDLE}",),
+    "limited-queues-are-due": (f"db/test_limits.py::{_IDLE}",),
+    "late-looks-cost-starts": (
+        "db/test_rates.py::test_a_worker_that_looks_late_starts_as_many_as_if_it_had_been_in_time",
     ),
     # handlers
     "stuck-is-retried-at-once": (

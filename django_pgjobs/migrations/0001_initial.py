@@ -251,6 +251,12 @@ class Migration(migrations.Migration):
                         name="pgjobs_job_keyed",
                     ),
                     models.Index(
+                        models.F("queue"),
+                        models.F("run_at"),
+                        condition=models.Q(("concurrency_key__gt", ""), ("status", "pending")),
+                        name="pgjobs_job_keyed_due",
+                    ),
+                    models.Index(
                         models.F("concurrency_key"),
                         models.F("id"),
                         condition=models.Q(

@@ -14,7 +14,7 @@ from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import Session
 from tests import audit
 from tests.db.limited import claimer, declare, taken
-from tests.db.rows import ids
+from tests.db.rows import ids, make
 
 pytestmark = pytest.mark.usefixtures("audited", "kinds")
 
@@ -43,6 +43,55 @@ def test_what_one_session_is_claiming_another_counts_though_it_cannot_see_it(ses
     assert not waited
     second.commit()
     assert ids(Job.objects.running()) == ids(mine)
+
+
+def hold_rows(sessions, *jobs: Job) -> None:
+    """Have the first session hold their rows, as one does that enqueues a unique job anew."""
+    sessions[0].begin()
+    statement = "select id from django_pgjobs_job where id = any(%(ids)s) for update"
+    assert len(sessions[0].run(lambda execute: execute(statement, {"ids": ids(jobs)}))) == len(jobs)
+
+
+@pytest.mark.parametrize(("queue", "key"), [("default", "call"), ("mail", "call"), ("mail", None)])
+def test_rows_that_somebody_holds_hold_up_none_behind_them(sessions, settings, queue, key):
+    settings.PGJOBS = {"QUEUES": {"mail": {"concurrency": 2}}}
+    declare(concurrency=Limit(2))
+    jobs = [make(kind="call", queue=queue, concurrency_key=key) for _ in range(5)]
+    hold_rows(sessions, *jobs[:2])
+
+    claims = sessions[1].run(look)
+
+    assert ids(claims) == ids(jobs[2:4])
+    sessions[0].rollback()
+    assert taken() == []  # the limit holds for those too
+
+
+def test_the_first_in_order_holds_up_those_behind_it_while_somebody_holds_its_row(sessions):
+    call = declare(ordered=True)
+    jobs = [call.enqueue() for _ in range(2)]
+    hold_rows(sessions, jobs[0])
+
+    assert sessions[1].run(look) == []
+
+    sessions[0].rollback()
+    assert ids(taken()) == [jobs[0].id]
+
+
+def test_a_claim_holds_no_row_but_those_that_it_takes(sessions):
+    first, second = sessions
+    call = declare(concurrency=Limit(2, key="customer"))
+    jobs = [call.enqueue(customer=n % 3) for n in range(12)]
+    first.begin()
+    mine = first.run(lambda _: taken(4))
+    second.begin()
+
+    statement = "select id from django_pgjobs_job order by id for update skip locked"
+    free = second.run(lambda execute: execute(statement, {}))
+
+    assert len(mine) == 4
+    assert {n for (n,) in free} == {job.id for job in jobs} - set(ids(mine))
+    second.rollback()
+    first.commit()
 
 
 def work_off(worker: int, most: int, call, start: threading.Barrier) -> None:

@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from django_pgjobs import Limit, Rate, gates
+from django_pgjobs import Limit, Rate, gates, limited_lanes
 from django_pgjobs.claims import Claimer
 from tests.db.limited import claimer, declare
 from tests.db.plans import JOB, explain
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db  # for the test database alone
 
 MANY = 100_000
 JIT = 100_000  # the estimated cost above which the server compiles a plan, for a tenth of a second or more
+DUE_INDEX = "pgjobs_job_keyed_due"
 RUNNING_KEYED, ORDER = "pgjobs_job_running_keyed", "pgjobs_job_order"
 
 # A key that is full, one that waits for its rate, one whose first job in order waits for a further attempt,
@@ -65,7 +66,7 @@ def params(kinds):
 @modes
 @pytest.mark.parametrize("all_queues", [True, False], ids=["all queues", "named queues"])
 def test_a_look_reads_some_pages_of_each_lane_that_it_passes(filled, params, all_queues, mode):
-    plan = explain(filled, gates.find(all_queues=all_queues), params, mode)
+    plan = explain(filled, limited_lanes.find(all_queues=all_queues), params, mode)
 
     assert KEYED_INDEX in plan.indexes
     assert ORDER in plan.indexes
@@ -77,12 +78,26 @@ def test_a_look_reads_some_pages_of_each_lane_that_it_passes(filled, params, all
 
 
 @modes
+@pytest.mark.parametrize("all_queues", [True, False], ids=["all queues", "named queues"])
+def test_a_look_among_what_is_due_reads_the_first_of_it(filled, params, all_queues, mode):
+    statement = limited_lanes.find(all_queues=all_queues, among_due=True)
+
+    plan = explain(filled, statement, params, mode)
+
+    assert DUE_INDEX in plan.indexes
+    assert {JOB, gates.GATE}.isdisjoint(plan.seq_scans)
+    assert plan.buffers < 800
+    assert plan.nodes[0]["Total Cost"] < JIT
+
+
+@modes
 def test_a_claim_reads_what_it_takes(filled, params, mode):
     lanes = [
         {
             "position": n,
             "queue": "default",
             "key": key,
+            "kind": {"a:rated": "rated", "a:ordered": "ordered"}.get(key, "call"),
             "priority": 0,
             "ordered": key == "a:ordered",
         }
@@ -114,5 +129,6 @@ def test_the_claim_of_other_jobs_reads_one_page_more(filled, queues, mode):
     assert plan.written == plan.locked == 100
     assert JOB not in plan.seq_scans
     assert plan.buffers_of("CTE due") < 500
-    [probe] = [node for node in plan.nodes if node.get("Index Name") == KEYED_INDEX]
-    assert probe["Shared Hit Blocks"] + probe["Shared Read Blocks"] <= 5
+    assert KEYED_INDEX not in plan.indexes
+    probes = [node for node in plan.nodes if node.get("Index Name") == DUE_INDEX]
+    assert sum(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in probes) <= 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 
@@ -12,6 +13,7 @@ from django_pgjobs import InvalidOption, Limit, Rate, enqueue, get_job, job
 from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.models import Job
 from tests.db.limited import declare
+from tests.db.rows import FUTURE, make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kinds")]
 
@@ -60,7 +62,7 @@ def test_jobs_with_limits_and_without_take_turns():
 
 
 def test_a_drain_waits_for_the_tokens_of_a_rate():
-    declare(rate=Rate(20, per=1)).enqueue_many({} for _ in range(4))
+    declare(rate=Rate(20, per=1, burst=0)).enqueue_many({} for _ in range(4))
 
     run()
 
@@ -92,6 +94,38 @@ def test_a_worker_without_such_jobs_makes_no_statement_for_them(monkeypatch):
 
     assert looks == []
     assert Job.objects.done().count() == 50
+
+
+def test_async_jobs_with_limits_are_as_many_at_a_time_as_there_is_room_for_them(kinds):
+    kinds.clear()
+    here, most = [0], [0]
+
+    @job(concurrency=Limit(50))
+    async def meet() -> None:
+        here[0] += 1
+        most[0] = max(most[0], here[0])
+        await asyncio.sleep(0.05)
+        here[0] -= 1
+
+    meet.enqueue_many({} for _ in range(40))
+
+    run("--threads", "1", "--async-concurrency", "20")
+
+    assert 10 < most[0] <= 20
+
+
+def test_what_claims_by_transaction_says_that_jobs_with_keys_wait(settings, caplog):
+    make(concurrency_key="mine")
+    make(queue="ledger", concurrency_key="mine", run_at=FUTURE)
+    settings.PGJOBS = {"QUEUES": {"ledger": {"claim": "transaction"}}, "POLL": 0.1}
+    said = "Jobs with a concurrency key wait in a queue that this worker claims by transaction"
+
+    run("--queues", "ledger")
+    assert said not in caplog.text
+    run("--claim", "transaction")
+
+    assert caplog.text.count(said) == 1
+    assert Job.objects.pending().count() == 2
 
 
 def test_claiming_by_transaction_is_refused_where_there_are_limits(settings):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import math
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgjobs import Limit, enqueue, get_job
+from django_pgjobs import Limit, Rate, enqueue, get_job, limited_lanes
 from django_pgjobs.claims import Claimer
 from django_pgjobs.limited_claims import _Lane
 from django_pgjobs.limits import check_key
@@ -108,7 +111,7 @@ def test_kinds_that_share_a_key_each_obey_their_own_limit():
     complete(*first)
     assert [claim.kind for claim in taken()] == ["one"]
     assert taken() == []  # as long as it is at work, its limit counts
-    stale = _Lane(1, "default", "account", 0, ordered=False, free=True, wait=0.0)
+    stale = _Lane(1, "default", "account", "three", 0, ordered=False, free=True, wait=0.0)
     assert (
         claimer()._take(DjangoExecutor("default"), [stale], 8) == []
     )  # whatever the look has found
@@ -191,31 +194,94 @@ def test_a_row_that_somebody_is_cancelling_is_left(django_db_blocker):
     assert ids(taken()) == [kept.id]
 
 
-def test_the_survey_tells_whether_there_is_anything_to_look_for():
-    free = Claimer("default", 7)
-    free.claim(execute, 1)
-    assert free.keyed is False
+def surveyed(**served) -> float:
+    """In how many seconds something with a limit is due, as a full claim finds."""
+    claims = Claimer("default", 7, **served)
+    claims.claim(execute, 1)
+    return claims.limited_due
 
-    declare(concurrency=Limit(1)).enqueue()
-    other = Claimer("default", 7)
-    other.claim(execute, 1)
-    assert other.keyed is True
+
+def test_a_full_claim_tells_when_there_is_something_to_look_for():
+    assert surveyed() == math.inf
+
+    call = declare(concurrency=Limit(1))
+    call.using(delay=3600).enqueue()
+    call.using(delay=60, queue="b").enqueue()
+    make(run_at=FUTURE)
+    assert 50 < surveyed() <= 60
+    assert 50 < surveyed(queues=["default", "b"]) <= 60
+    assert 3590 < surveyed(queues=["default"]) <= 3600
+    assert 3590 < surveyed(exclude=["b"]) <= 3600
+    assert surveyed(queues=["c"]) == surveyed(exclude=["default", "b"]) == math.inf
+
+    call.using(queue="b").enqueue()
+    assert surveyed() <= 0
+    Queue.objects.create(name="b", paused_at=timezone.now())
+    assert 3590 < surveyed() <= 3600
+
+
+def test_a_worker_looks_when_something_is_due_and_not_before():
+    looks = claimer()
+    for due in (3600.0, math.inf):
+        looks.note_survey(due, at_once=True)
+        assert looks.seconds > 3590
+        assert looks.exhausted  # a drain does not wait for it
+
+    looks.note_survey(-1.0, at_once=True)
+    assert looks.seconds == 0
+    assert not looks.exhausted
+
+
+def test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed(settings):
+    settings.PGJOBS = {"QUEUES": {"mail": {"concurrency": 2}, "api": {"rate": Rate(1, per=60)}}}
+    call = declare(concurrency=Limit(1, key="customer"))
+    call.using(delay=60).enqueue_many({"customer": n} for n in range(600))
+    for queue in ("mail", "api"):
+        call.using(delay=60, queue=queue).enqueue(customer=1)
+        make(queue=queue, run_at=FUTURE)
+    claims, looks, executor = Claimer("default", 7), claimer(), DjangoExecutor("default")
+
+    with CaptureQueriesContext(connection) as statements:
+        for _ in range(10):
+            claims.claim(executor.execute, 8)
+            looks.note_survey(claims.limited_due, at_once=True)
+            while not looks.seconds:
+                looks.claim(executor, 8)
+
+    assert len(statements) == 10
 
 
 def test_many_keys_with_nothing_to_do_hide_none_behind_them():
-    make_many = [
+    Job.objects.bulk_create(
         Job(kind="call", concurrency_key=f"call:{n:04}", run_at=FUTURE) for n in range(1100)
-    ]
-    Job.objects.bulk_create(make_many)
+    )
     declare(concurrency=Limit(1, key="customer"))
     due = make(kind="call", concurrency_key="call:zz")
+    looks = claimer()
+
+    assert ids(taken(8, by=looks)) == [due.id]
+    assert taken(8, by=looks) == []
+    assert looks.swept
+
+
+def test_a_backlog_of_a_key_hides_none_behind_many_keys_with_nothing_to_do():
+    """Where much is due that cannot start, keys are passed one by one, for what became due long ago."""
+    call = declare(concurrency=Limit(1, key="customer"))
+    call.enqueue_many({"customer": "0"} for _ in range(limited_lanes.FEW + 2))
+    assert len(taken()) == 1
+    Job.objects.bulk_create(
+        Job(kind="call", concurrency_key=f"call:{n:04}", run_at=FUTURE) for n in range(1100)
+    )
+    old = make(kind="call", concurrency_key="call:zz", run_at=AGO)
     looks = claimer()
 
     found = [taken(8, by=looks)]
     while not found[-1] and not looks.exhausted:  # it says itself that it is not through
         found.append(taken(8, by=looks))
 
-    assert list(map(ids, found)) == [[], [], [due.id]]
+    assert list(map(ids, found)) == [[], [], [old.id]]
+    due = make(kind="call", concurrency_key="call:zy")
+    assert ids(taken(8, by=looks)) == [due.id]
 
 
 def test_gates_that_nobody_uses_are_pruned():
@@ -252,6 +318,27 @@ def test_no_more_of_a_queue_run_than_its_limit_whatever_they_are():
     assert taken(by=looks) == []
     complete(first[0], by=looks)
     assert len(taken(by=looks)) == 1
+
+
+@pytest.mark.usefixtures("mail_queue")
+def test_the_free_slots_of_a_queue_go_to_its_keys_in_turn():
+    call = declare(concurrency=Limit(9, key="customer")).using(queue="mail")
+    call.enqueue_many({"customer": n // 3} for n in range(6))
+
+    assert sorted(keys(taken())) == ["call:0", "call:1"]
+
+
+@pytest.mark.usefixtures("mail_queue")
+def test_what_has_no_key_in_a_limited_queue_is_surveyed_too():
+    make(queue="mail", run_at=FUTURE)
+    make(run_at=FUTURE)
+    get_job("noop").using(queue="mail", delay=60, priority=-1).enqueue()
+    assert 50 < surveyed() <= 60
+    assert 50 < surveyed(queues=["mail"]) <= 60
+    assert surveyed(exclude=["mail"]) == surveyed(queues=["default"]) == math.inf
+
+    make(queue="mail", priority=-5)
+    assert surveyed() <= 0
 
 
 @pytest.mark.usefixtures("mail_queue")

@@ -137,8 +137,7 @@ def test_a_queue_has_a_rate_whatever_its_jobs_are():
     assert len(taken(by=looks)) == 2
     assert taken(by=looks) == []
     assert 50 < looks.seconds <= 60
-    assert drain() == 1
-    assert row(free)["status"] == "done"
+    assert row(free)["status"] == "pending"
 
 
 @pytest.mark.usefixtures("api_queue")
@@ -151,6 +150,62 @@ def test_without_a_job_a_queue_out_of_tokens_wakes_nobody():
     assert taken(by=looks) == []
 
     assert looks.exhausted
+
+
+@pytest.mark.usefixtures("api_queue")
+def test_a_drain_in_a_test_knows_no_rates():
+    """How many jobs it runs would depend on how fast it is."""
+    declare(rate=Rate(1, per=60)).enqueue_many({} for _ in range(3))
+    get_job("noop").using(queue="api").enqueue_many({} for _ in range(3))
+
+    assert drain() == 6
+    declare("later", rate=Rate(1, per=60)).enqueue()
+    assert len(taken()) == 1  # no token is gone
+
+
+@pytest.mark.parametrize(
+    ("rate", "every", "at_once"),
+    [
+        (Rate(50, per=1), 20_834, 2),  # 48 a second, and two that make up for late looks
+        (Rate(1000, per=1), 1_053, 50),
+        (Rate(1000, per=0.1), 112, 100),
+        (Rate(100, per=60), 600_000, 0),
+        (Rate(1, per=0.001), 1_000, 0),
+        (Rate(50, per=1, burst=0), 20_000, 0),
+        (Rate(50, per=1, burst=5), 20_000, 5),
+    ],
+    ids=str,
+)
+def test_a_fast_rate_without_a_burst_spares_a_few_starts_for_workers_that_look_late(
+    rate, every, at_once
+):
+    assert (rate.every, rate.at_once) == (every, at_once)
+
+
+def test_a_worker_that_looks_late_starts_as_many_as_if_it_had_been_in_time():
+    declare(rate=Rate(50, per=1)).enqueue_many({} for _ in range(100))
+    taken()
+    starts = 0
+    for _ in range(20):  # each look is 1.4 tokens after the last one
+        pass_time(0.028)
+        starts += len(taken())
+
+    assert starts >= 20 * 0.028 * 48 - 1
+
+
+@pytest.mark.parametrize("step", [0.007, 0.028, 0.3])
+def test_no_second_sees_more_than_n_of_a_fast_rate_however_late_the_looks(step):
+    declare(rate=Rate(50, per=1)).enqueue_many({} for _ in range(200))
+    passed, starts = 0.0, []
+    while passed < 2:
+        pass_time(step)
+        passed += step
+        started = Job.objects.filter(pk__in=ids(taken())).values_list("attempted_at", flat=True)
+        starts += [at + datetime.timedelta(seconds=passed) for at in started]
+
+    second = datetime.timedelta(seconds=1)
+    assert len(starts) > 10
+    assert all(len([s for s in starts if start <= s < start + second]) <= 50 for start in starts)
 
 
 def test_starts_are_rounded_so_that_there_are_never_too_many():
