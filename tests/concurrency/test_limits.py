@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection
 
-from django_pgjobs import Limit
+from django_pgjobs import Limit, get_job
 from django_pgjobs.models import Gate, Job
 from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import Session
@@ -113,22 +114,7 @@ def work_off(worker: int, most: int, call, start: threading.Barrier) -> None:
     connection.close()
 
 
-def most_at_a_time() -> dict[str, int]:
-    """What the audit saw of each key. A settle shows before its commit, so this never errs."""
-    keys = dict(Job.objects.values_list("id", "concurrency_key"))
-    now, most = Counter(), Counter()
-    for change in sorted(audit.changes(), key=lambda change: change.at):
-        if change.old is not None:
-            key = keys[change.job]
-            now[key] += (change.new == "running") - (change.old == "running")
-            most[key] = max(most[key], now[key])
-    return dict(most)
-
-
-@pytest.mark.parametrize("limit", [1, 3])
-def test_no_instant_sees_more_of_a_key_at_work_than_its_limit(limit):
-    call = declare(concurrency=Limit(limit, key="customer"))
-    call.enqueue_many({"customer": n % KEYS} for n in range(JOBS))
+def work_off_all(call) -> None:
     start = threading.Barrier(WORKERS)
     threads = [
         threading.Thread(target=work_off, args=(worker, 4, call, start))
@@ -138,6 +124,66 @@ def test_no_instant_sees_more_of_a_key_at_work_than_its_limit(limit):
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-
-    assert most_at_a_time() == {f"call:{n}": limit for n in range(KEYS)}
     assert not Job.objects.exclude(status="done", claims=1).exists()
+
+
+def instants(*columns: str) -> Iterator[Counter]:
+    """How many were at work by what these columns say, after each change that the audit saw.
+
+    A settle shows before its commit, so this never errs.
+    """
+    values = {row[0]: row[1:] for row in Job.objects.values_list("id", *columns)}
+    now = Counter()
+    for change in sorted(audit.changes(), key=lambda change: change.at):
+        if change.old is not None:
+            now[values[change.job]] += (change.new == "running") - (change.old == "running")
+            yield now
+
+
+def most_at_a_time(column: str) -> dict[str, int]:
+    most = Counter()
+    for now in instants(column):
+        most |= now
+    return {value: count for (value,), count in most.items()}
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_no_instant_sees_more_of_a_key_at_work_than_its_limit(limit):
+    call = declare(concurrency=Limit(limit, key="customer"))
+    call.enqueue_many({"customer": n % KEYS} for n in range(JOBS))
+
+    work_off_all(call)
+
+    assert most_at_a_time("concurrency_key") == {f"call:{n}": limit for n in range(KEYS)}
+
+
+def test_no_instant_sees_more_of_a_queue_at_work_than_its_limit_nor_of_its_keys(settings):
+    settings.PGJOBS = {"QUEUES": {"mail": {"concurrency": 3}}}
+    call = declare(concurrency=Limit(2, key="customer")).using(queue="mail")
+    call.enqueue_many({"customer": n % KEYS} for n in range(JOBS))
+    get_job("noop").using(queue="mail").enqueue_many({} for _ in range(JOBS))
+
+    work_off_all(call)
+
+    assert most_at_a_time("queue") == {"mail": 3}
+    keys = most_at_a_time("concurrency_key")
+    assert {keys[f"call:{n}"] for n in range(KEYS)} == {2}
+
+
+def test_no_instant_sees_a_kind_among_more_of_its_key_than_its_limit():
+    most = {"one": 1, "three": 3}
+    kinds = {
+        kind: declare(kind, concurrency=Limit(n)).using(concurrency_key="shared")
+        for kind, n in most.items()
+    }
+    for n in range(JOBS):
+        kinds["one" if n % 4 == 0 else "three"].using(priority=n % 3).enqueue(customer=n)
+
+    work_off_all(kinds["three"])
+
+    seen = set()
+    for now in instants("kind"):
+        at_work = {kind: count for (kind,), count in now.items() if count}
+        seen.add(sum(at_work.values()))
+        assert sum(at_work.values()) <= min([most[kind] for kind in at_work], default=0)
+    assert max(seen) == 3
