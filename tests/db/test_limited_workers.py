@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 
@@ -94,24 +93,6 @@ def test_a_worker_without_such_jobs_makes_no_statement_for_them(monkeypatch):
 
     assert looks == []
     assert Job.objects.done().count() == 50
-
-
-def test_async_jobs_with_limits_are_as_many_at_a_time_as_there_is_room_for_them(kinds):
-    kinds.clear()
-    here, most = [0], [0]
-
-    @job(concurrency=Limit(50))
-    async def meet() -> None:
-        here[0] += 1
-        most[0] = max(most[0], here[0])
-        await asyncio.sleep(0.05)
-        here[0] -= 1
-
-    meet.enqueue_many({} for _ in range(40))
-
-    run("--threads", "1", "--async-concurrency", "20")
-
-    assert 10 < most[0] <= 20
 
 
 def test_what_claims_by_transaction_says_that_jobs_with_keys_wait(settings, caplog):
