@@ -7,7 +7,14 @@ from django.contrib.auth.models import Group
 
 from django_pgjobs.models import Job
 from tests.app.async_probes import ahold
-from tests.app.context_probes import arefuse, atidy, tell, work, work_atomically, work_too_long
+from tests.app.context_probes import (
+    arefuse,
+    atidy,
+    tell_steps,
+    work,
+    work_atomically,
+    work_too_long,
+)
 from tests.app.probes import hold, record
 from tests.waiting import eventually
 
@@ -121,7 +128,7 @@ def test_it_can_be_retried_by_hand_and_then_runs_to_its_end(processes):
 
 def test_progress_is_seen_while_the_handler_runs_and_its_last_word_in_the_end(processes):
     processes.worker("--threads", "1")
-    job = tell.enqueue(key="a", steps=30, seconds=0.1)
+    job = tell_steps.enqueue(key="a", steps=30, seconds=0.1)
     seen = set()
 
     def done():

@@ -73,7 +73,7 @@ async def arefuse(key: str) -> str:
 
 
 @job(takes_context=True)
-def tell(context: JobContext, key: str, steps: int, seconds: float) -> None:
+def tell_steps(context: JobContext, key: str, steps: int, seconds: float) -> None:
     """Tell of each step."""
     ledger.note("start", key)
     for step in range(1, steps + 1):
