@@ -9,6 +9,7 @@ and none while no handler runs that can be asked to stop. What is written is fen
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from django_pgjobs.attempts import Held
 from django_pgjobs.claims import Claim, Token
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.lines import Line, Progress
-from django_pgjobs.sessions import Execute
+from django_pgjobs.sessions import DATABASE_ERRORS, Execute, reason, refused
+
+logger = logging.getLogger(__name__)
 
 
 class Relay:
@@ -58,7 +61,14 @@ class Relay:
         if not (words or unasked):
             return
         written = [(claim, progress) for claim, _, progress in words]
-        asked = exchange(execute, self._worker, written, list(unasked))
+        try:
+            asked = exchange(execute, self._worker, written, list(unasked))
+        except DATABASE_ERRORS as error:
+            if not refused(error):
+                raise  # on the next connection it is tried again
+            # A trigger of the project's, say. No settle may wait for it.
+            logger.warning("Requests to stop and progress were refused: %s", reason(error))
+            asked = set()
         self._ended.clear()
         for _, line, progress in words:
             line.note_written(progress, now)

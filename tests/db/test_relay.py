@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import psycopg
 import pytest
 
 from django_pgjobs import job as declare
@@ -45,6 +46,13 @@ class Running:
     def execute(self, sql, params):
         self.statements.append(params)
         return execute(sql, params)
+
+
+def raising(error):
+    def execute(*_):
+        raise error
+
+    return execute
 
 
 class Clock:
@@ -222,12 +230,26 @@ def test_a_statement_that_fails_leaves_what_was_said_for_the_next(carry, running
     context.progress(0.5)
     running.end(held)
     carry.relay.note_end(held)
-    monkeypatch.setattr(running, "execute", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        carry()
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "execute", raising(psycopg.OperationalError("lost")))
+        with pytest.raises(psycopg.OperationalError):
+            carry()
     carry(0.1)
     assert progress(job) == (0.5, "")
+
+
+def test_one_that_the_server_refuses_is_logged_and_holds_up_no_round(
+    carry, running, monkeypatch, caplog
+):
+    job = make("running")
+    running.start(job)[0].progress(0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "execute", raising(psycopg.errors.RaiseException("no progress")))
+        carry()
+    assert "were refused: no progress" in caplog.text
+    job.cancel()
+    carry(1.0)
+    assert running.asked == [job.pk]
 
 
 def test_an_atomic_job_says_nothing(carry, running, kinds):
