@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from django_pgjobs.api import aenqueue, enqueue, get_job
+    from django_pgjobs.context import JobContext
     from django_pgjobs.exceptions import (
         Discard,
         DuplicateJob,
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
         ForeignTransaction,
         InvalidOption,
         InvalidPayload,
+        JobCancelled,
         PgJobsError,
         PgJobsWarning,
         Retry,
         Snooze,
         UnknownKind,
+        WaitInTransaction,
+        WaitTimeout,
     )
     from django_pgjobs.limits import Limit, Rate
     from django_pgjobs.models import Job
@@ -43,6 +47,8 @@ __all__ = [
     "InvalidOption",
     "InvalidPayload",
     "Job",
+    "JobCancelled",
+    "JobContext",
     "JobType",
     "Limit",
     "Linear",
@@ -53,6 +59,8 @@ __all__ = [
     "Snooze",
     "Unique",
     "UnknownKind",
+    "WaitInTransaction",
+    "WaitTimeout",
     "aenqueue",
     "cron",
     "enqueue",
@@ -65,6 +73,7 @@ _HOMES = {
     "Exponential": "retries",
     "Fixed": "retries",
     "Job": "models",
+    "JobContext": "context",
     "JobType": "registry",
     "Linear": "retries",
     "Unique": "uniqueness",

@@ -22,6 +22,7 @@ from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline
 from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.leases import Lease
+from django_pgjobs.lines import Line
 from django_pgjobs.outcomes import Done, NotDone, Outcome, Settled
 from django_pgjobs.registry import find
 from django_pgjobs.sessions import execute_on_django
@@ -37,13 +38,14 @@ class AsyncInTransaction(PgJobsError):
     """A job with an async handler is in a queue that is claimed by transaction."""
 
 
-def run(
+def run(  # noqa: PLR0913 -- what an attempt needs
     claim: Claim,
     lease: Lease,
     alias: str,
     begin: Callable[[], Deadline] = lambda: execution.NEVER,
     *,
     inner: bool = False,
+    line: Line | None = None,
 ) -> Settled | NotDone:
     """Run the handler of `claim` and complete the job, in one transaction on `alias`.
 
@@ -69,7 +71,7 @@ def run(
             if len(blocks) == 1:
                 # The first hook of all: what a later one raises does not undo the commit.
                 transaction.on_commit(lambda: committed.append(True), using=alias)
-            outcome = execution.run(claim, lease.name, begin())
+            outcome = execution.run(claim, lease.name, begin(), line)
             if os.getpid() != process:
                 os._exit(1)  # a fork that the handler let return would settle on our connection
             if isinstance(outcome, Done):

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from django_pgjobs import registry
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
 from django_pgjobs.leases import Lease
+from django_pgjobs.lines import Line
 from django_pgjobs.mailbox import Mailbox
 from django_pgjobs.outcomes import NotDone, Outcome, Settled
 from django_pgjobs.registry import JobType
@@ -33,6 +35,15 @@ class Held(NamedTuple):
     claim: Claim
     slot: int
     job_type: JobType[..., Any] | None
+    line: Line | None = None  # to a handler that can be asked to stop, or asks itself
+
+    @classmethod
+    def of(cls, claim: Claim, slot: int, database: str) -> Held:
+        """Find the handler; `database` is the alias of the jobs."""
+        job_type = registry.find(claim.kind)
+        if job_type is None or not job_type.listens:
+            return cls(claim, slot, job_type)
+        return cls(claim, slot, job_type, Line(database, silent=job_type.atomic))
 
 
 class News(NamedTuple):
@@ -109,6 +120,11 @@ class Runner(ABC):
             return []
         self.pace = max(self.pace or 0.0, patience)  # so that nothing is claimed ahead for a while
         return self.take_back()
+
+    def ask(self, held: Held) -> None:
+        """Ask what runs here to stop, if it takes a context: it is its handler's to look there."""
+        if held.line is not None:
+            held.line.asked = True
 
     @property
     @abstractmethod

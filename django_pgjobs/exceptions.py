@@ -10,7 +10,10 @@
     ├── JobTimeout                        an attempt ran longer than its kind's timeout
     ├── Retry                             raised by a handler: failed, try again after a delay
     ├── Snooze                            raised by a handler: run me later, this was no attempt
-    └── Discard                           raised by a handler: failed, and never to be tried again
+    ├── Discard                           raised by a handler: failed, and never to be tried again
+    ├── JobCancelled                      raised by a handler: it stops, and the job is cancelled
+    ├── WaitTimeout      (TimeoutError)   a job was not final within the time to wait for it
+    └── WaitInTransaction                 a job was waited for inside a transaction
 
     PgJobsWarning        (RuntimeWarning)
     └── ForeignTransaction                a job was enqueued outside the transaction that is open
@@ -133,6 +136,26 @@ class Discard(PgJobsError):
     def __init__(self, reason: str) -> None:
         """Keep the reason, which the job shows as its last error."""
         super().__init__(reason)
+
+
+class JobCancelled(PgJobsError):
+    """Raise it in a handler: it stops here, and its job is `cancelled`, without a further attempt.
+
+    `JobContext.check()` raises it once the cancelling was requested. Without a request it is the handler's
+    own decision. The job keeps `reason` as its last error.
+    """
+
+    def __init__(self, reason: str = "The job was cancelled while it ran.") -> None:
+        """Keep the reason."""
+        super().__init__(reason)
+
+
+class WaitTimeout(PgJobsError, TimeoutError):
+    """`Job.wait()` took longer than it may. The job itself goes on."""
+
+
+class WaitInTransaction(PgJobsError):
+    """`Job.wait()` was called in a transaction, which may be what the job waits for."""
 
 
 class PgJobsWarning(RuntimeWarning):

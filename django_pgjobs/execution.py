@@ -6,41 +6,45 @@ call ends in an `Outcome`. What a job leaves behind in its thread ends with the 
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import inspect
 import logging
 import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync, sync_to_async
 
 from django_pgjobs import conf, delays, failures, leftovers, payloads, retries
 from django_pgjobs.claims import Claim
+from django_pgjobs.context import JobContext
 from django_pgjobs.deadlines import Deadline
-from django_pgjobs.exceptions import Discard, InvalidPayload, Snooze, UnknownKind
-from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled, Snoozed
-from django_pgjobs.registry import JobType, find, get_job
+from django_pgjobs.exceptions import Discard, InvalidPayload, JobCancelled, Snooze, UnknownKind
+from django_pgjobs.lines import Line
+from django_pgjobs.outcomes import Cancelled, Done, Failed, NotDone, Outcome, Settled, Snoozed
+from django_pgjobs.registry import find, get_job
 
 logger = logging.getLogger(__name__)
 
 NEVER = Deadline(None)
 _RNG = random.Random()  # noqa: S311 -- spreads retries, hides nothing
 
-Prepared = tuple[JobType[..., Any], dict[str, Any]]
+Prepared = tuple[Callable[..., Any], dict[str, Any]]
 Attempt = Callable[[Claim, str, Deadline], Outcome | Settled]
 
 
-def run(claim: Claim, worker: str, deadline: Deadline = NEVER) -> Outcome:
+def run(claim: Claim, worker: str, deadline: Deadline = NEVER, line: Line | None = None) -> Outcome:
     """Run the sync handler of `claim` in this thread and return the outcome."""
     try:
         with deadline:
-            prepared = _prepare(claim, worker)
+            prepared = _prepare(claim, worker, line)
             if isinstance(prepared, Failed):
                 return prepared
-            job_type, payload = prepared
-            value = job_type.handler(**payload)
+            handler, payload = prepared
+            value = handler(**payload)
             if inspect.iscoroutine(value):  # an async handler behind a decorator that is not
                 value = async_to_sync(_result)(value)
     # SystemExit ends the handler, not the worker, and whatever else it raises is the job's too.
@@ -54,23 +58,26 @@ async def arun(
     worker: str,
     deadline: Deadline = NEVER,
     tidy: Callable[[], Awaitable[None]] | None = None,
+    line: Line | None = None,
 ) -> Outcome:
     """Run the async handler of `claim` in this task, then `tidy()`, and return the outcome."""
     try:
         with deadline:
             prepare = sync_to_async(_prepare) if payloads.names_instance(claim.payload) else None
-            prepared = await prepare(claim, worker) if prepare else _prepare(claim, worker)
+            prepared = (
+                await prepare(claim, worker, line) if prepare else _prepare(claim, worker, line)
+            )
             if isinstance(prepared, Failed):
                 return prepared
-            job_type, payload = prepared
+            handler, payload = prepared
             try:
-                value = await job_type.handler(**payload)
+                value = await handler(**payload)
             finally:
                 if tidy:
                     await tidy()
     # As above. SystemExit and KeyboardInterrupt would also end the event loop.
     except BaseException as error:  # noqa: BLE001
-        return _conclude(claim, worker, None, deadline.verdict(error))
+        return _conclude(claim, worker, None, deadline.verdict(_as_asked(error, line)))
     return _conclude(claim, worker, value, deadline.verdict(None))
 
 
@@ -97,14 +104,26 @@ def run_in_thread(
     return outcome
 
 
-def _prepare(claim: Claim, worker: str) -> Prepared | Failed:
+def _as_asked(error: BaseException, line: Line | None) -> BaseException:
+    """Return what ended an async handler: its cancellation is the job's, if that was requested."""
+    if line is None or not line.asked or not issubclass(type(error), asyncio.CancelledError):
+        return error
+    cancelled = JobCancelled()
+    cancelled.__cause__ = error
+    return cancelled
+
+
+def _prepare(claim: Claim, worker: str, line: Line | None) -> Prepared | Failed:
     """Return the handler and its arguments, or why there are none."""
     if logger.isEnabledFor(logging.DEBUG):  # asked first: a short job takes no longer than the rest
         logger.debug("Job %s (%s) starts.", claim.id, claim.kind, extra=_extra(claim))
     try:
-        return get_job(claim.kind), payloads.decode(claim.payload)
+        job_type, payload = get_job(claim.kind), payloads.decode(claim.payload)
     except (UnknownKind, InvalidPayload) as error:
         return failed(claim, error, worker, permanent=True)
+    if job_type.takes_context:
+        return partial(job_type.handler, JobContext(claim, line or Line())), payload
+    return job_type.handler, payload
 
 
 def _conclude(claim: Claim, worker: str, value: object, error: BaseException | None) -> Outcome:
@@ -124,6 +143,10 @@ def _conclude(claim: Claim, worker: str, value: object, error: BaseException | N
 def _not_done(claim: Claim, error: BaseException, worker: str) -> NotDone:
     """Turn what left the handler into the outcome."""
     # Not isinstance(), which believes what an object says of its own class, and runs the code that does.
+    if issubclass(type(error), JobCancelled):
+        text = "Job %s (%s) is cancelled in attempt %s."
+        logger.info(text, claim.id, claim.kind, claim.attempts, extra=_extra(claim))
+        return Cancelled(claim, failures.entry(error, attempt=claim.attempts, worker=worker))
     if not issubclass(type(error), Snooze):
         return failed(claim, error, worker)
     delay = delays.seconds(vars(error).get("delay"))

@@ -14,6 +14,7 @@ from django_pgjobs.attempts import Held, Inbox, News, Runner
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Watch
 from django_pgjobs.leases import Lease
+from django_pgjobs.lines import Line
 from django_pgjobs.loop import Loop
 from django_pgjobs.threads import Threads
 from django_pgjobs.transactions import Transactions
@@ -26,6 +27,7 @@ class Handlers:
     def __init__(self, lease: Lease, options: WorkerOptions, inbox: Inbox) -> None:
         """Start the threads; the loop starts with its first job."""
         self._lease = lease
+        self._database = options.database
         self._watch = watch = Watch()
         threads = options.threads if options.by_lease else 0
         self.threads = Threads(lease, threads, inbox, watch, options.database)
@@ -61,8 +63,8 @@ class Handlers:
 
         Kinds without a handler go to the threads, which fail them.
         """
-        take, find = self._lease.board.take, registry.find
-        held = [Held(claim, take(), find(claim.kind)) for claim in claims]
+        take, database = self._lease.board.take, self._database
+        held = [Held.of(claim, take(), database) for claim in claims]
         tasks = [one for one in held if _is_async(one)]
         self.threads.submit([one for one in held if not _is_async(one)] if tasks else held)
         self.loop.submit(tasks)
@@ -73,6 +75,16 @@ class Handlers:
     def note(self, news: News) -> None:
         """Take note of what the pump found in its inbox."""
         (self.loop if _is_async(news.held) else self.threads).note(news)
+
+    @property
+    def listening(self) -> list[tuple[Held, Line]]:
+        """What is running now and can be asked to stop. What is claimed by transaction is locked."""
+        running = [*self.threads.running, *self.loop.running]
+        return [(held, held.line) for held in running if held.line is not None]
+
+    def ask(self, held: Held) -> None:
+        """Ask one of these to stop."""
+        (self.loop if _is_async(held) else self.threads).ask(held)
 
     def look(self, options: WorkerOptions, *, ending: bool) -> bool:
         """Have jobs looked for that are claimed by transaction, if it is time; say if none is due."""

@@ -141,25 +141,6 @@ def move(jobs: models.QuerySet[Job], name: str, **values: Any) -> int:
     return _update(jobs, step.sources, status=step.target.value, **columns, **values)
 
 
-def cancel(jobs: models.QuerySet[Job]) -> int:
-    """Cancel the pending ones of `jobs` and ask the running ones to stop; return how many.
-
-    A running job keeps its status until its worker settles it: `cancel_requested_at` is the
-    request, which turns a retry into `cancelled`. Locked rows are skipped, as in `move()`.
-    """
-    step = MOVES["cancel"]
-    return _update(
-        jobs,
-        step.sources,
-        status=RawSQL(f"case status when 'pending' then '{step.target.value}' else status end", ()),
-        finished_at=RawSQL(f"case status when 'pending' then {NOW} end", ()),
-        unique_key=RawSQL(
-            f"case status when 'pending' then {_HELD_AT_END} else unique_key end", ()
-        ),
-        cancel_requested_at=RawSQL(f"coalesce(cancel_requested_at, {NOW})", ()),
-    )
-
-
 def delete(jobs: models.QuerySet[Job]) -> int:
     """Delete those of `jobs` that are not running; return how many. Locked rows are skipped."""
     alias = alias_of(jobs)

@@ -40,6 +40,7 @@ class _Attempt:
     task: asyncio.Task[None] | None = None
     others: set[asyncio.Task[Any]] = field(default_factory=set)  # started by the handler
     told: bool = False  # the loop has passed the interruption on
+    returned: bool = False  # the handler has, or has raised: what is left is to tidy up
 
 
 _current: contextvars.ContextVar[_Attempt] = contextvars.ContextVar("pgjobs_attempt")
@@ -75,6 +76,12 @@ class Loop(Runner):
         stuck = [attempt for attempt in attempts if attempt.deadline.stuck]
         blocked = any(not attempt.told for attempt in stuck)
         return [attempt.held for attempt in (attempts if blocked else stuck)]
+
+    def ask(self, held: Held) -> None:
+        """Ask what runs here to stop: its task is cancelled."""
+        super().ask(held)
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._cancel_asked, held)
 
     def close(self) -> None:
         """Start nothing more, cancel what is running, and end with it."""
@@ -151,7 +158,11 @@ class Loop(Runner):
         held = attempt.held
         try:
             outcome = await execution.arun(
-                held.claim, self._lease.name, attempt.deadline, partial(_end_others, attempt)
+                held.claim,
+                self._lease.name,
+                attempt.deadline,
+                partial(_end_others, attempt),
+                held.line,
             )
         # A cancellation may arrive after the handler has returned. The job must end all the same.
         except BaseException as error:  # noqa: BLE001
@@ -166,6 +177,14 @@ class Loop(Runner):
         self._start_ready()
         if self.closed and not self._running:
             asyncio.get_running_loop().stop()
+
+    def _cancel_asked(self, held: Held) -> None:
+        attempt = self._running.get(held.claim.id)
+        if attempt is None or attempt.held is not held or attempt.task is None:
+            return  # it has ended meanwhile
+        # One that is at its end, or was told already, must be left to tidy up.
+        if not attempt.returned and not attempt.deadline.expired:
+            attempt.task.cancel()
 
     def _cancel_all(self) -> None:
         for attempt in list(self._running.values()):
@@ -195,6 +214,7 @@ def _cancel(attempt: _Attempt) -> None:
 
 async def _end_others(attempt: _Attempt) -> None:
     """Cancel the tasks that the handler left, and wait for them and for calls of other threads."""
+    attempt.returned = True
     while attempt.others:
         for task in attempt.others:
             task.cancel()

@@ -19,7 +19,8 @@ from django.db.models.lookups import Exact, GreaterThanOrEqual, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from django_pgjobs import lifecycle, notify, subjects
+from django_pgjobs import cancelling, lifecycle, notify, subjects, waiting
+from django_pgjobs.cancelling import CancelReply
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
 from django_pgjobs.timetable import Schedule as Schedule  # noqa: PLC0414 -- Django looks for models here
@@ -99,13 +100,14 @@ class JobQuerySet(models.QuerySet["Job"]):
         """
         return self._waking(lifecycle.move(self, "retry_by_hand"))
 
-    def cancel(self) -> int:
+    def cancel(self) -> CancelReply:
         """Cancel pending jobs and ask running ones to stop; return how many of both.
 
         A running job ends as `cancelled` unless its handler completes all the same. Finished jobs,
-        and rows locked by another transaction, are left alone.
+        and rows locked by another transaction, are left alone. The number has attributes: `at_once`,
+        `requested` and `skipped`.
         """
-        return lifecycle.cancel(self)
+        return cancelling.cancel(self)
 
     def reschedule(self, run_at: datetime.datetime) -> int:
         """Set the time of pending jobs; return how many.
@@ -283,13 +285,32 @@ class Job(models.Model):
         """`Job.objects.retry()` on this job alone: 1, or 0 where its status does not allow it."""
         return self._row().retry()
 
-    def cancel(self) -> int:
+    def cancel(self) -> CancelReply:
         """`Job.objects.cancel()` on this job alone: 1, or 0 where it has finished already."""
         return self._row().cancel()
 
     def reschedule(self, run_at: datetime.datetime) -> int:
         """`Job.objects.reschedule(run_at)` on this job alone: 1, or 0 where it is not pending."""
         return self._row().reschedule(run_at)
+
+    def wait(self, timeout: float | datetime.timedelta | None = None) -> Self:
+        """Wait until the job is final, then return it with its columns read anew.
+
+        `timeout` is a timedelta or a number of seconds, None for ever. To be called outside of any
+        transaction. It asks again and again: 50 times a second at first, once a second in the end.
+
+        Raises:
+            WaitTimeout: the job is not final yet.
+            WaitInTransaction: a transaction is open, by which the job may not be visible to workers.
+            InvalidOption: `timeout` is none.
+            Job.DoesNotExist: the row is gone.
+
+        """
+        return waiting.wait(self, timeout)
+
+    async def await_(self, timeout: float | datetime.timedelta | None = None) -> Self:  # noqa: ASYNC109 -- as wait() has it
+        """`wait()` for async code."""
+        return await waiting.await_(self, timeout)
 
     def _row(self) -> JobQuerySet:
         return JobQuerySet(type(self), using=self._state.db).filter(pk=self.pk)

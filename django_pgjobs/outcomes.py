@@ -56,13 +56,23 @@ class Snoozed:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The handler stopped because its job is cancelled, by a request or by its own decision."""
+
+    claim: Claim
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """The handler returned, and the thread that ran it has written that already."""
 
     claim: Claim
 
 
-NotDone = Failed | Snoozed  # nothing of what the handler wrote in a transaction with it is kept
+NotDone = (
+    Failed | Snoozed | Cancelled
+)  # nothing of what the handler wrote in a transaction with it is kept
 Outcome = Done | NotDone
 
 
@@ -80,13 +90,14 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> Left:
     retried: list[Outcome] = []
     given_up: list[Outcome] = []
     snoozed: list[Outcome] = []
+    stopped: list[Outcome] = []
     for outcome in outcomes:
         if isinstance(outcome, Done):
             (plain if outcome.result is None else valued).append(outcome)
         elif isinstance(outcome, Failed):
             (given_up if outcome.delay is None else retried).append(outcome)
         else:
-            snoozed.append(outcome)
+            (snoozed if isinstance(outcome, Snoozed) else stopped).append(outcome)
     left: list[Outcome] = []
     plain.sort(key=lambda done: done.claim.claims)
     for claims, group in itertools.groupby(plain, key=lambda done: done.claim.claims):
@@ -98,6 +109,7 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> Left:
     ]
     left += _write(execute, worker, statements.CANCEL, cancelled)
     left += _write(execute, worker, statements.SNOOZE, snoozed)
+    left += _write(execute, worker, statements.STOP, stopped)
     return tell_apart(execute, worker, left)
 
 
@@ -204,8 +216,10 @@ def _row(outcome: Outcome) -> str:
     claim = outcome.claim
     if isinstance(outcome, Done):  # the result is JSON text already
         return f'{{"id":{claim.id},"claims":{claim.claims},"result":{outcome.result}}}'
-    row: dict[str, Any] = {"id": claim.id, "claims": claim.claims, "delay": outcome.delay}
-    if isinstance(outcome, Failed):
+    row: dict[str, Any] = {"id": claim.id, "claims": claim.claims}
+    if not isinstance(outcome, Cancelled):
+        row["delay"] = outcome.delay
+    if not isinstance(outcome, Snoozed):
         row |= {"last_error": failures.summary(outcome.error), "error": outcome.error}
     return json.dumps(row)
 

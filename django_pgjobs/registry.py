@@ -15,7 +15,18 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from asgiref.sync import sync_to_async
 
@@ -29,6 +40,7 @@ from django_pgjobs.signatures import Signature
 from django_pgjobs.uniqueness import Unique
 
 if TYPE_CHECKING:
+    from django_pgjobs.context import JobContext
     from django_pgjobs.models import Job
 
 P = ParamSpec("P")
@@ -52,6 +64,7 @@ class JobType(Generic[P, R]):
         retries: Retries = DEFAULTS,
         limits: Limits = Limits(),  # noqa: B008 -- frozen
         atomic: bool = False,
+        takes_context: bool = False,
         schedule: Recurring | Iterable[Recurring] = (),
     ) -> None:
         """Describe a kind; `@job` also registers it."""
@@ -64,8 +77,10 @@ class JobType(Generic[P, R]):
         self.retries = retries
         self.atomic = atomic
         self.limits = limits
+        self.takes_context = takes_context
         self.is_async = inspect.iscoroutinefunction(handler)
-        self.signature = Signature(handler)
+        self.listens = takes_context or self.is_async  # a running one can be asked to stop
+        self.signature = Signature(handler, takes_context=takes_context)
         self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -152,12 +167,23 @@ class JobType(Generic[P, R]):
         return replace(one, payload=json.loads(payloads.encode(payload, max_bytes=_LARGEST)))
 
 
+if TYPE_CHECKING:
+
+    class ContextJobType(JobType[P, R]):
+        """One whose handler takes a context: called by hand, it needs one."""
+
+        def __call__(  # type: ignore[override]  # as its handler
+            self, context: JobContext, /, *args: P.args, **kwargs: P.kwargs
+        ) -> R:
+            """Call the handler itself."""
+
+
 _LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 _kinds: dict[str, JobType[..., Any]] = {}
 _RETRIES = ("retry", "retry_on", "discard_on")
 _OPTIONS = (
     *("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "unique"),
-    *("concurrency", "rate", "ordered", "atomic", "aliases", "schedule"),
+    *("concurrency", "rate", "ordered", "atomic", "takes_context", "aliases", "schedule"),
 )
 
 
@@ -179,6 +205,27 @@ def job(
     rate: Rate | None = None,
     ordered: bool = False,
     atomic: bool = False,
+    takes_context: Literal[True],
+    aliases: Iterable[str] = (),
+    schedule: Recurring | Iterable[Recurring] = (),
+) -> Callable[[Callable[Concatenate[JobContext, P], R]], ContextJobType[P, R]]: ...
+@overload
+def job(
+    *,
+    kind: str | None = None,
+    queue: str = "default",
+    priority: int = 0,
+    max_attempts: int | None = None,
+    retry: RetryPolicy | Delays | None = None,
+    retry_on: Errors | None = None,
+    discard_on: Errors | None = None,
+    timeout: float | datetime.timedelta | None = None,
+    unique: Unique | None = None,
+    concurrency: Limit | None = None,
+    rate: Rate | None = None,
+    ordered: bool = False,
+    atomic: bool = False,
+    takes_context: Literal[False] = False,
     aliases: Iterable[str] = (),
     schedule: Recurring | Iterable[Recurring] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
@@ -192,10 +239,11 @@ def job(  # noqa: PLR0913 -- every option of a kind
     rate: Rate | None = None,
     ordered: bool = False,
     atomic: bool = False,
+    takes_context: bool = False,
     aliases: Iterable[str] = (),
     schedule: Recurring | Iterable[Recurring] = (),
     **options: Any,
-) -> JobType[P, R] | Callable[[Callable[P, R]], JobType[P, R]]:
+) -> Any:
     """Declare a function, sync or async, as the handler of a kind of job.
 
     Args:
@@ -217,6 +265,7 @@ def job(  # noqa: PLR0913 -- every option of a kind
             final, through all its attempts.
         atomic: whether the handler runs in a transaction on the jobs database that also settles
             the job. Not for async handlers.
+        takes_context: whether the handler's first argument is a `JobContext`, which no payload has.
         aliases: earlier names of this kind, whose waiting jobs it goes on handling.
         schedule: when workers enqueue it by themselves: `cron()`, `every()`, or a list of them.
 
@@ -236,6 +285,7 @@ def job(  # noqa: PLR0913 -- every option of a kind
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
         _check_handler(handler)
         _check_atomic(atomic, handler)
+        _check_takes_context(takes_context)
         name = check_kind(_named(handler) if kind is None else kind)
         others = _check_aliases(aliases)
         job_type = JobType(
@@ -243,6 +293,7 @@ def job(  # noqa: PLR0913 -- every option of a kind
             retries=retries,
             limits=limits,
             atomic=atomic,
+            takes_context=takes_context,
             schedule=schedule,
         )
         _check_names(job_type)
@@ -328,6 +379,11 @@ def _check_atomic(atomic: object, handler: Callable[..., Any]) -> None:
             "transactions in async code: make it a def, or leave atomic out and keep what belongs "
             "together in one function for sync_to_async()."
         )
+
+
+def _check_takes_context(takes_context: object) -> None:
+    if not isinstance(takes_context, bool):
+        raise InvalidOption(f"takes_context must be True or False, got {takes_context!r}.")
 
 
 def _named(handler: Callable[..., Any]) -> str:

@@ -17,14 +17,17 @@ from django_pgjobs.exceptions import InvalidOption, InvalidPayload
 class Signature:
     """The parameters of one handler, made ready for quick binding."""
 
-    def __init__(self, handler: Callable[..., Any]) -> None:
-        """Read the signature.
+    def __init__(self, handler: Callable[..., Any], *, takes_context: bool = False) -> None:
+        """Read the signature; the context, which the worker passes, is no part of a payload.
 
         Raises:
-            InvalidOption: a parameter cannot be passed by name.
+            InvalidOption: a parameter cannot be passed by name, or there is none for the context.
 
         """
         self._full = inspect.signature(handler)
+        self._context = _context_of(handler, self._full) if takes_context else None
+        if self._context is not None:
+            self._full = self._full.replace(parameters=list(self._full.parameters.values())[1:])
         parameters = self._full.parameters.values()
         for parameter in parameters:
             if parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL):
@@ -67,6 +70,8 @@ class Signature:
             raise InvalidPayload(self._refusal(kind, f"missing {_listed(missing)}"))
         if not self._open and (unknown := payload.keys() - self._names):
             raise InvalidPayload(self._refusal(kind, f"unknown {_listed(unknown)}"))
+        if self._context in payload:
+            raise InvalidPayload(self._refusal(kind, f"{self._context!r}, which is the context's"))
         return payload
 
     def check_names(self, what: str, names: Iterable[str]) -> None:
@@ -84,6 +89,19 @@ class Signature:
     def _refusal(self, kind: str, fault: str) -> str:
         shown = self._full.replace(return_annotation=inspect.Signature.empty)
         return f"The payload of {kind!r:.100} must fit {kind:.100}{shown}, got: {fault}."
+
+
+def _context_of(handler: Callable[..., Any], signature: inspect.Signature) -> str:
+    """Return the name by which a payload could collide with the context, "" where none can."""
+    first = next(iter(signature.parameters.values()), None)
+    if first is not None and first.kind is Parameter.POSITIONAL_ONLY:
+        return ""
+    if first is None or first.kind is not Parameter.POSITIONAL_OR_KEYWORD:
+        raise InvalidOption(
+            f"takes_context=True needs a handler whose first argument is the context, got "
+            f"{handler.__qualname__}{signature}. Add that argument."
+        )
+    return first.name
 
 
 def _listed(names: set[str]) -> str:

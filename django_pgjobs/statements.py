@@ -290,6 +290,35 @@ cancelled as (
 select * from snoozed union all select * from cancelled
 """
 
+# Run by outcomes.settle() for handlers that stopped because the job is cancelled, asked or of themselves: then
+# they have requested it.
+STOP = f"""
+update {JOB} j set {MOVES["cancel"].assignments}, {_NOTE_ERROR},
+    cancel_requested_at = coalesce(cancel_requested_at, {NOW})
+from {_FAILURES}
+where {_SETTLED} and {_FREE}
+returning j.id, j.claims
+"""
+
+# Run by lines.exchange(), for handlers at work. A locked row is left: progress is soon said again, and a
+# request cannot be there before it is committed. Raw: the fence, and both ways in one round trip.
+EXCHANGE = f"""
+with said as materialized (
+    select * from jsonb_to_recordset(%(rows)s::jsonb) s(id bigint, claims int, progress jsonb)
+),
+free as materialized (
+    select id from {JOB} where id = any(array(select id from said)) and locked_by = %(worker)s
+    for update skip locked
+),
+written as (
+    update {JOB} j set meta = j.meta || jsonb_build_object(
+        'progress', s.progress || jsonb_build_object('at', {NOW}))
+    from said s where {_SETTLED} and j.id = any(array(select id from free))
+)
+select id, claims from {JOB}
+where id = any(%(listening)s::bigint[]) and locked_by = %(worker)s and cancel_requested_at is not null
+"""
+
 _THESE = (
     f"""{JOB} j join unnest(%(ids)s::bigint[], %(claims)s::int[]) s(id, claims) on {_SETTLED}"""
 )

@@ -19,6 +19,7 @@ from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch, interrupt_thread, withdraw_from_thread
 from django_pgjobs.execution import Attempt
 from django_pgjobs.leases import Lease
+from django_pgjobs.lines import Line
 from django_pgjobs.outcomes import Outcome, Settled
 
 
@@ -90,11 +91,14 @@ class Threads(Runner):
                 self._running[thread] = (held, deadline)
                 if deadline.seconds is not None:
                     self._say_what_stops(deadline, held, thread)
-                whole = held.job_type is not None and held.job_type.atomic
-                attempt = self._run_atomic if whole else execution.run
-                outcome = self._execute(held.claim, deadline, attempt)
+                outcome = self._execute(held.claim, deadline, self._attempt_of(held))
             self._running.pop(thread, None)
             self._end(held, outcome, began)
+
+    def _attempt_of(self, held: Held) -> Attempt:
+        if held.job_type is not None and held.job_type.atomic:
+            return partial(self._run_atomic, line=held.line)
+        return execution.run if held.line is None else partial(execution.run, line=held.line)
 
     def _say_what_stops(self, deadline: Deadline, held: Held, thread: int) -> None:
         deadline.on_time(
@@ -110,5 +114,7 @@ class Threads(Runner):
         except BaseException as error:  # noqa: BLE001
             return execution.failed(claim, error, self._lease.name)
 
-    def _run_atomic(self, claim: Claim, _worker: str, deadline: Deadline) -> Outcome | Settled:
-        return atomic.run(claim, self._lease, self._database, lambda: deadline)
+    def _run_atomic(
+        self, claim: Claim, _worker: str, deadline: Deadline, line: Line | None = None
+    ) -> Outcome | Settled:
+        return atomic.run(claim, self._lease, self._database, lambda: deadline, line=line)

@@ -23,7 +23,7 @@ from typing import Any
 from django.db import connections, transaction
 from psycopg import errors
 
-from django_pgjobs import atomic, execution, leftovers, outcomes, registry, sessions
+from django_pgjobs import atomic, execution, leftovers, outcomes, sessions
 from django_pgjobs.attempts import Held, Inbox, Turn
 from django_pgjobs.claims import Claimer, Served, Token
 from django_pgjobs.deadlines import Deadline, Watch
@@ -230,11 +230,13 @@ class Transactions(Threads):
         with self._lock:
             self.jobs += 1
         self.wake()
-        return Held(claim, slot, registry.find(claim.kind))
+        return Held.of(claim, slot, self._database)
 
     def _run(self, held: Held) -> Settled | NotDone:
         begin = partial(self._begin_turn, held)
-        return atomic.run(held.claim, self._lease, self._database, begin, inner=True)
+        return atomic.run(
+            held.claim, self._lease, self._database, begin, inner=True, line=held.line
+        )
 
     def _begin_turn(self, held: Held) -> Deadline:
         thread = threading.get_ident()

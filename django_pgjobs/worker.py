@@ -29,6 +29,7 @@ from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
 from django_pgjobs.outages import Outage
 from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
+from django_pgjobs.relay import Relay
 from django_pgjobs.sessions import DATABASE_ERRORS, Params, Rows, Session
 from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
@@ -66,6 +67,7 @@ class Worker:
         self._refused = False
         self._next_check = 0.0
         self._figures = Figures()
+        self._relay = Relay(lease.worker, options.poll)
         self._losses = Losses(lease, self._held, self._note_decided)
         self._transactions: Transactions | None = None
 
@@ -143,6 +145,7 @@ class Worker:
     def _round(self) -> bool:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
+        self._relay.carry(self._session.execute, self._handlers)
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
         if self._room > 0 and self._intake.limited_goes_first():
@@ -162,6 +165,7 @@ class Worker:
         if time.monotonic() >= self._stop_by:
             return False
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
+        pause = min(pause, self._relay.seconds)
         if self._room > 0:
             pause = min(pause, self._intake.seconds)
         if self._unsettled or self._losses or (self._options.drain and not drained):
@@ -185,6 +189,7 @@ class Worker:
 
     def _note(self, news: News) -> None:
         self._handlers.note(news)
+        self._relay.note_end(news.held)
         outcome = news.outcome
         if isinstance(outcome, Done):
             self._figures.add(news.held.claim, news.seconds, failed=False)

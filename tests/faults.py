@@ -16,6 +16,7 @@ from django.apps import AppConfig
 
 from tests import (
     atomic_faults,
+    cancel_faults,
     connection_faults,
     limit_faults,
     retry_faults,
@@ -213,6 +214,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | connection_faults.FAULTS
     | supervisor_faults.FAULTS
     | atomic_faults.FAULTS
+    | cancel_faults.FAULTS
     | retry_faults.FAULTS
     | unique_faults.FAULTS
     | schedule_faults.FAULTS

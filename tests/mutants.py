@@ -34,6 +34,7 @@ _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.
 _ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _POLICIES, _RETRIES = "unit/test_retries.py::", "db/test_retry_options.py::"
 _UNIQUE, _RIVALS = "db/test_unique.py::", "concurrency/test_unique.py::"
+_CANCELLING = "acceptance/test_cancelling.py::"
 _SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
 _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed"
 _FAILOVER = (
@@ -212,6 +213,27 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "failures-come-back-together": (
         f"{_RETRIES}test_a_thousand_jobs_that_fail_together_come_back_apart",
+    ),
+    # cancelling and progress
+    "requests-wait-for-room": (
+        f"{_CANCELLING}test_a_handler_that_looks_stops_soon_also_in_a_worker_that_is_full",
+    ),
+    "requests-reach-any-claim": (
+        "db/test_relay.py::test_a_request_to_a_later_claim_is_not_passed_to_this_one",
+    ),
+    "progress-is-not-fenced": ("db/test_relay.py::test_progress_of_a_lost_lease_changes_nothing",),
+    "progress-waits": (
+        "db/test_relay.py::test_a_row_that_somebody_has_locked_is_left_and_no_other_waits_for_it",
+    ),
+    "cancellations-are-failures": (
+        f"{_CANCELLING}test_async_handlers_are_cancelled_whether_they_take_a_context_or_not",
+    ),
+    "stops-are-retried": ("db/test_cancelling.py::test_a_handler_may_decide_so_itself",),
+    "requests-beat-completions": (
+        "db/test_cancelling.py::test_a_cancel_before_the_completion_is_a_request_and_the_completion_wins",
+    ),
+    "tidying-up-is-cancelled": (
+        f"{_CANCELLING}test_async_handlers_are_cancelled_whether_they_take_a_context_or_not",
     ),
     # schedules
     "ticks-unlocked": (f"{_SCHEDULES}test_twelve_workers_make_one_job_for_each_tick",),

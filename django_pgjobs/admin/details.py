@@ -24,6 +24,7 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import conf
+from django_pgjobs.exceptions import JobCancelled
 from django_pgjobs.models import Job, Worker
 from django_pgjobs.options import EARLIEST, LATEST
 
@@ -33,6 +34,7 @@ NONE = "–"
 _DEEPEST = (
     200  # containers inside one another: more than a payload of ours has, and a stack holds them
 )
+_STOPPED = f"{JobCancelled.__module__}.{JobCancelled.__qualname__}"  # as `errors` has it
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')  # and texts, which may have some inside
 
 
@@ -112,7 +114,10 @@ def timeline(job: Job) -> list[Event]:
 def _failures(job: Job) -> Iterator[Event]:
     for error in job.errors:
         if isinstance(error, dict):
-            what = gettext("Attempt %(number)s failed") % {"number": error.get("attempt", "?")}
+            number = {"number": error.get("attempt", "?")}
+            what = gettext("Attempt %(number)s failed") % number
+            if error.get("error") == _STOPPED:
+                what = gettext("Attempt %(number)s stopped") % number
             yield Event(_moment(error.get("at")), what, str(error.get("worker", "")))
 
 
@@ -161,6 +166,26 @@ def status(job: Job) -> str:
 def attempts(job: Job) -> str:
     """How many of how many."""
     return f"{job.attempts} / {job.max_attempts}"
+
+
+@admin.display(description=pgettext_lazy("job", "progress"))
+def progress(job: Job) -> str:
+    """How far the handler said it was; plain SQL may have put anything there."""
+    meta = job.meta if isinstance(job.meta, dict) else {}
+    said = meta.get("progress")
+    said = said if isinstance(said, dict) else {}
+    fraction = said.get("fraction")
+    if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        return NONE
+    at, text = _moment(said.get("at")), said.get("text")
+    parts = [
+        f"{localize(round(100 * fraction))} %",
+        str(text or ""),
+        localize(_here(at)) if at else "",
+    ]
+    if said.get("attempt") != job.attempts:
+        parts.append(gettext("in an earlier attempt"))
+    return ", ".join(filter(None, parts))
 
 
 @admin.display(description=_("worker"))
@@ -226,11 +251,22 @@ def history(job: Job) -> str:
 
 
 FIELDS = (
-    "kind", status, "queue", "priority", "run_at", attempts, worker, subject, schedule, "created_at",
+    "kind", status, "queue", "priority", "run_at", attempts, progress, worker, subject, schedule, "created_at",
     "attempted_at", "finished_at", "unique_key", "concurrency_key", payload, result, errors, history,
 )  # fmt: skip
 FIELDSETS = (
-    (None, {"fields": ("kind", (status, attempts), ("queue", "priority"), subject, schedule)}),
+    (
+        None,
+        {
+            "fields": (
+                "kind",
+                (status, attempts, progress),
+                ("queue", "priority"),
+                subject,
+                schedule,
+            )
+        },
+    ),
     (_("Payload"), {"fields": (payload, result)}),
     (_("Errors"), {"fields": (errors,)}),
     (_("What happened"), {"fields": (history, worker)}),

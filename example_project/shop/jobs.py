@@ -8,9 +8,11 @@ import time
 from django.conf import settings
 from django.core.mail import send_mail
 
-from django_pgjobs import job
+from django_pgjobs import JobContext, job
 from example_project.shop import partners
 from example_project.shop.models import Order
+
+_STEPS = 20  # of an invoice
 
 
 @job(queue="mail")
@@ -39,18 +41,22 @@ def add_loyalty_points(order_id: int) -> None:
     partners.add_loyalty_points(Order.objects.get(pk=order_id).email)
 
 
-@job(queue="documents")
-def make_invoice(order_id: int) -> str:
+@job(queue="documents", takes_context=True)
+def make_invoice(context: JobContext, order_id: int) -> str:
     """Write the invoice, which takes its time, and return the name of its file.
 
     A worker can die at any line, and then all of it runs again. So the file gets its name when it is
-    complete: there is one invoice in the end, never half of one.
+    complete: there is one invoice in the end, never half of one. Staff who cancel it are heard between
+    two steps.
     """
     order = Order.objects.select_related("product").get(pk=order_id)
     invoice = settings.SHOP_INVOICES / f"invoice-{order.pk}.txt"
     invoice.parent.mkdir(parents=True, exist_ok=True)
     draft = invoice.with_suffix(".draft")
     draft.write_text(f"{order.product.name}: {order.price} EUR\nWritten by process {os.getpid()}\n")
-    time.sleep(settings.SHOP_INVOICE_SECONDS)
+    for step in range(_STEPS):
+        context.check()
+        context.progress(step / _STEPS, "Writing the invoice")
+        time.sleep(settings.SHOP_INVOICE_SECONDS / _STEPS)
     draft.replace(invoice)
     return invoice.name

@@ -31,13 +31,19 @@ class Step:
             case "pending":
                 return "Waits for a worker."
             case "running":
-                return "A worker is running it."
+                return f"A worker is running it{self.share}."
             case "done":
                 return f"Done at attempt {job.attempts}."
             case "failed":
                 return "We have given up. Our staff can retry it."
             case _:
                 return "Our staff have cancelled it."
+
+    @property
+    def share(self) -> str:
+        """How far its handler says it is, if it says so."""
+        said = self.job.meta.get("progress")
+        return f": {said['fraction']:.0%} done" if said else ""
 
     @property
     def last_error(self) -> str:

@@ -18,7 +18,7 @@ from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer
 from django_pgjobs.leases import Lease
 from django_pgjobs.models import Job
-from django_pgjobs.outcomes import Done, Failed, Snoozed
+from django_pgjobs.outcomes import Cancelled, Done, Failed, Snoozed
 from django_pgjobs.sessions import Execute
 
 LEASE = 3_600.0  # the workers of these tests die by record, not by age
@@ -35,6 +35,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "retry": "delayed",
         "fail": "failed",
         "snooze": "delayed",
+        "stop": "cancelled",
         "release": "pending",
         "cancel": "asked",
     },
@@ -44,6 +45,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "retry": "cancelled",
         "fail": "cancelled",
         "snooze": "cancelled",
+        "stop": "cancelled",
         "release": "cancelled",
         "cancel": "asked",
     },
@@ -146,6 +148,10 @@ def _snooze(case: Case, execute: Execute) -> int:
     return _settle(case, execute, Snoozed(case.token, 3_600.0))
 
 
+def _stop(case: Case, execute: Execute) -> int:
+    return _settle(case, execute, Cancelled(case.token, _failed(case, None).error))
+
+
 def _release(case: Case, execute: Execute) -> int:
     before = _given_back(case, execute)
     claims.release(execute, case.own, [case.token])
@@ -186,6 +192,7 @@ ACTORS: dict[str, Callable[[Case, Execute], int]] = {
     "retry": _retry,
     "fail": _fail,
     "snooze": _snooze,
+    "stop": _stop,
     "release": _release,
     "cancel": _cancel,
     "reap": _reap,

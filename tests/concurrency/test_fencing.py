@@ -11,7 +11,7 @@ from django_pgjobs import claims, outcomes, reaper
 from django_pgjobs.claims import Claimer
 from django_pgjobs.leases import Lease, renew
 from django_pgjobs.models import Job, Worker
-from django_pgjobs.outcomes import Done, Failed, Snoozed
+from django_pgjobs.outcomes import Cancelled, Done, Failed, Snoozed
 from django_pgjobs.sessions import execute_on_django
 from tests.app.jobs import noop
 from tests.concurrency.actors import registered
@@ -26,6 +26,7 @@ WRITES = {
     ),
     "retry": lambda worker, claim: outcomes.settle(execute, worker, [Failed(claim, ERROR, 60.0)]),
     "fail": lambda worker, claim: outcomes.settle(execute, worker, [Failed(claim, ERROR, None)]),
+    "stop": lambda worker, claim: outcomes.settle(execute, worker, [Cancelled(claim, ERROR)]),
     "snooze": lambda worker, claim: outcomes.settle(execute, worker, [Snoozed(claim, 60.0)]),
     "release": lambda worker, claim: claims.release(execute, worker, [claim]),
 }

@@ -145,7 +145,7 @@ def running(session):
 @modes
 @pytest.mark.parametrize(
     "statement",
-    ["COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "SNOOZE", "RELEASE"],
+    ["COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "STOP", "SNOOZE", "RELEASE"],
 )
 def test_a_settle_finds_its_rows_by_the_primary_key(filled, statement, mode):
     ids = running(filled)
@@ -157,6 +157,20 @@ def test_a_settle_finds_its_rows_by_the_primary_key(filled, statement, mode):
 
     assert len(ids) == 50
     assert plan.written == (0 if statement == "CANCEL" else 50)  # nobody asked for a cancel
+    assert plan.indexes == {JOB_KEY}
+    assert JOB not in plan.seq_scans
+    assert plan.buffers < 100 + 50 * len(ids)
+
+
+@modes
+def test_what_goes_between_handlers_and_rows_finds_these_by_the_primary_key(filled, mode):
+    ids = running(filled)
+    rows = [{"id": n, "claims": 1, "progress": {"fraction": 0.5}} for n in ids]
+    params = {"worker": 1, "listening": ids, "rows": json.dumps(rows)}
+
+    plan = explain(filled, statements.EXCHANGE, params, mode)
+
+    assert plan.locked == 50
     assert plan.indexes == {JOB_KEY}
     assert JOB not in plan.seq_scans
     assert plan.buffers < 100 + 50 * len(ids)

@@ -38,6 +38,10 @@ NAMES = {
     "Unique",
     "DuplicateJob",
     "ForeignTransaction",
+    "JobCancelled",
+    "JobContext",
+    "WaitInTransaction",
+    "WaitTimeout",
 }
 WITHOUT_SETTINGS = {k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}
 

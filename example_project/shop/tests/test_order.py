@@ -97,8 +97,10 @@ class StepTests(SimpleTestCase):
             ("cancelled", "cancelled", 0),
         ]:
             with self.subTest(status=status, attempts=attempts):
-                job = Job(kind="send_receipt", status=status, attempts=attempts, run_at=at)
+                job = Job(kind="send_receipt", status=status, attempts=attempts, run_at=at, meta={})
                 self.assertIn(expected, Step(job).story)
+        job = Job(kind="make_invoice", status="running", meta={"progress": {"fraction": 0.35}})
+        self.assertEqual(Step(job).story, "A worker is running it: 35% done.")
 
     def test_a_kind_without_a_title_is_called_by_its_name(self) -> None:
         self.assertEqual(Step(Job(kind="send_receipt")).title, "Receipt by email")
