@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django.db import transaction
+from django.db import InternalError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
+from psycopg.errors import ReadOnlySqlTransaction
 
 from django_pgjobs import conf, obstacles
 from django_pgjobs.lifecycle import FINAL, Status
@@ -193,9 +194,16 @@ def _delayed(asked: _Asked) -> _Answer:
 def _locked(asked: _Asked) -> _Answer:
     """Try to lock the row, as a claim would, and take that back."""
     params = {"id": asked.id}
-    with transaction.atomic(using=asked.alias):
-        is_free = asked.execute(obstacles.PROBE, params)
-        transaction.set_rollback(True, using=asked.alias)  # to the savepoint, where there is one
+    try:
+        with transaction.atomic(using=asked.alias):
+            is_free = asked.execute(obstacles.PROBE, params)
+            transaction.set_rollback(
+                True, using=asked.alias
+            )  # to the savepoint, where there is one
+    except InternalError as error:
+        if isinstance(error.__cause__, ReadOnlySqlTransaction):
+            return None  # a standby does not see who has locked what
+        raise
     if is_free:
         return None
     rows = asked.execute(obstacles.LOCKED_BY, params)

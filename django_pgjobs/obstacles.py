@@ -90,14 +90,14 @@ def _ahead(lanes: str, waiting: str) -> str:
     """Count the due jobs of these lanes that come before it by priority, time and id.
 
     In a lane of a higher priority those are all of them; the bound is one value in either case, so that
-    the index ends where they do.
+    the index ends where they do. In order, so that the server takes it, whatever its statistics say.
     """
     before = "case when lane.priority > me.priority then 'infinity' else me.run_at end, me.id"
     return f"""select count(*) from (
     select from {lanes} lane cross join me cross join lateral (
         select from {JOB} where {waiting} and queue = lane.queue and priority = lane.priority
             and run_at <= {NOW} and (run_at, id) < ({before})
-        limit %(most)s) job
+        order by run_at, id limit %(most)s) job
     where lane.priority >= me.priority and lane.run_at <= {NOW}
     limit %(most)s) ahead"""
 

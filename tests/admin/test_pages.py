@@ -357,3 +357,18 @@ def test_pending_jobs_with_a_key_are_listed_and_counted_among_the_others(as_user
 
     assert listed(as_user("viewer"), "?status=pending") == [high.pk, keyed.pk, low.pk]
     assert [(depth.name, depth.due) for depth in depths("default")] == [("default", 3)]
+
+
+@pytest.mark.parametrize("key", [None, "call:1"])
+def test_the_page_of_a_job_says_why_it_is_not_running(as_user, settings, key):
+    rows.make("running", concurrency_key="call:1")
+    worker, job = rows.make_worker(), rows.make("pending", concurrency_key=key)
+    client, page = as_user("superuser"), f"{JOBS}{job.pk}/change/"
+    with CaptureQueriesContext(connection) as queries:
+        text = client.get(page).text
+    assert job.explain().text in text
+    asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(asked) <= 10, asked  # outside a transaction there is no savepoint
+    worker.delete()
+    settings.LANGUAGE_CODE = "fr"
+    assert "Aucun des 0 workers vivants ne sert sa file" in client.get(page).text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.functions import Now
 
-from django_pgjobs import doctor, poolers
+from django_pgjobs import doctor, poolers, symptoms
 from django_pgjobs.doctor import LOOKS, Severity, schema, server
 from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
@@ -109,19 +110,18 @@ def test_how_bad_an_old_snapshot_is_goes_by_its_time_and_else_by_its_transaction
     assert [server._severity_of(age, None) for age in (999_999, 1_000_000)] == [OK, WARNING]
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_replication_slot_that_nobody_uses_holds_it(monkeypatch):
-    monkeypatch.setattr(server, "_MANY", 0)
-    with connection.cursor() as cursor:
-        cursor.execute("select current_setting('wal_level')")
-        if cursor.fetchone() == ("minimal",):
-            pytest.skip("The server keeps no slots.")
-        cursor.execute("select pg_create_physical_replication_slot('pgjobs_test', true)")
-    try:
-        found = doctor.examine("default")
-        assert [one for one in found if one.check == "snapshot"]
-    finally:
-        sql("select pg_drop_replication_slot('pgjobs_test')")
+@pytest.mark.parametrize("holder", server._REMEDIES)
+def test_whoever_holds_a_snapshot_there_is_something_to_do(holder):
+    """The tests' server has no standby and no prepared transactions; what it would say is said here."""
+    rows = {symptoms.SEES_ALL: [(True, "me")], symptoms.SNAPSHOTS: [(holder, "x1", "y", 9, 400.0)]}
+    [(severity, what, do)] = server.snapshot(doctor.Patient("default", lambda sql: rows[sql]))
+    assert severity == WARNING
+    assert f"for 0:06:40, 9 transactions, by the {holder} x1 (y)" in what
+    assert "x1" in do or holder == "standby"
+
+
+def test_every_holder_has_a_remedy():
+    assert set(re.findall(r"select '([a-z ]+)'", symptoms.SNAPSHOTS)) == set(server._REMEDIES)
 
 
 def of_vacuum(monkeypatch, **seen):
@@ -154,8 +154,6 @@ def test_autovacuum_that_is_off_for_the_table():
 
 def test_where_autovacuum_begins_is_what_the_table_says():
     with connection.cursor() as cursor:
-        from django_pgjobs import symptoms  # noqa: PLC0415
-
         cursor.execute(f"update pg_class set reltuples = 50000 where oid = '{JOB}'::regclass")  # noqa: S608
         cursor.execute(symptoms.VACUUM)
         [(_, _, is_on, begins, _)] = cursor.fetchall()

@@ -17,6 +17,7 @@ from django_pgjobs.claims import Claimer
 from django_pgjobs.leases import Lease
 from django_pgjobs.models import Gate, Job, Queue, Worker
 from django_pgjobs.testing import drain
+from django_pgjobs.worker_options import WorkerOptions
 from tests.app.jobs import boom, noop
 from tests.db import rows
 from tests.db.limited import claimer, declare, taken
@@ -368,3 +369,30 @@ def test_it_keeps_no_lock_and_changes_nothing(other_session):
         assert found.fetchall() == [(waiting.pk,)]
         other_session.rollback()
     assert rows.row(waiting) == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_where_nothing_can_be_locked_all_else_is_answered():
+    waiting = noop.enqueue()
+    worker()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set transaction read only")
+        assert answer(waiting) == "next"
+
+
+def test_the_kinds_and_limits_are_written_down_at_the_start(kinds, settings):
+    settings.PGJOBS = {
+        "QUEUES": {"pdf": {"concurrency": 2}, "mail": {"claim": "transaction"}},
+    }
+    declare(concurrency=Limit(3, key="customer"))
+    job(kind="new", aliases=["old"])(lambda: None)
+    told = WorkerOptions(database="default", exclude=["x"]).told
+    row = Worker.objects.get(pk=worker(**told))
+    assert (row.queues, row.exclude, row.by_transaction) == (None, ["x"], ["mail"])
+    assert row.kinds["call"] == {
+        "kind": "call", "slots": 3, "every": 0, "burst": 0, "ordered": False
+    }  # fmt: skip
+    assert row.kinds["new"] is row.kinds["old"] is None
+    assert row.limited == {"pdf": {"name": "pdf", "slots": 2, "every": 0, "burst": 0}}
+    claims = [WorkerOptions(database="default", claim=c).told for c in ("lease", "transaction")]
+    assert [one["by_transaction"] for one in claims] == [[], True]
