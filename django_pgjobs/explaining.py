@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django.db import InternalError, transaction
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
-from psycopg.errors import ReadOnlySqlTransaction
 
 from django_pgjobs import conf, obstacles
 from django_pgjobs.lifecycle import FINAL, Status
@@ -110,6 +109,7 @@ class _Standing(NamedTuple):
     worker: str | None
     paused_at: datetime.datetime | None
     paused_by: str | None
+    read_only: bool
     living: int
     serving: int
     by_lease: int
@@ -134,10 +134,9 @@ class _Standing(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """One question: about which job, of which database."""
+    """One question: about which job, whom to ask, and what is known of it."""
 
     id: int
-    alias: str
     execute: Execute
     it: _Standing
 
@@ -148,17 +147,23 @@ _Answer = Explanation | None
 def explain(job_id: int, alias: str) -> Explanation:
     """Say of one job why it is not running, as its row stands now."""
     execute = execute_on_django(alias)
-    rows = execute(obstacles.STANDING, {"id": job_id, "lease": conf.get().lease})
-    if not rows:
-        return Explanation("gone")
-    it = _Standing._make(rows[0])
+    with transaction.atomic(using=alias):
+        execute(obstacles.BY_INDEX, {})
+        rows = execute(obstacles.STANDING, {"id": job_id, "lease": conf.get().lease})
+        answer = _explain(_Asked(job_id, execute, _Standing._make(rows[0]))) if rows else None
+        # The lock that was tried goes, and what was set: to the savepoint, where there is one.
+        transaction.set_rollback(True, using=alias)
+    return answer or Explanation("gone")
+
+
+def _explain(asked: _Asked) -> Explanation:
+    it = asked.it
     if it.status in FINAL:
         return _finished(it)
     if it.status == Status.RUNNING:
         return _running(it)
     if it.status != Status.PENDING:
         return Explanation("blocked")
-    asked = _Asked(job_id, alias, execute, it)
     found = (answer for find in _PENDING if (answer := find(asked)))
     return next(found, None) or _next(asked)
 
@@ -192,19 +197,9 @@ def _delayed(asked: _Asked) -> _Answer:
 
 
 def _locked(asked: _Asked) -> _Answer:
-    """Try to lock the row, as a claim would, and take that back."""
+    """Try to lock the row, as a claim would."""
     params = {"id": asked.id}
-    try:
-        with transaction.atomic(using=asked.alias):
-            is_free = asked.execute(obstacles.PROBE, params)
-            transaction.set_rollback(
-                True, using=asked.alias
-            )  # to the savepoint, where there is one
-    except InternalError as error:
-        if isinstance(error.__cause__, ReadOnlySqlTransaction):
-            return None  # a standby does not see who has locked what
-        raise
-    if is_free:
+    if asked.it.read_only or asked.execute(obstacles.PROBE, params):
         return None
     rows = asked.execute(obstacles.LOCKED_BY, params)
     process, since = rows[0] if rows else (None, None)

@@ -10,6 +10,13 @@ from django_pgjobs.statements import FREE, HEAD, JOB, KEYED, QUEUE, WORKER, lane
 
 GATE = "django_pgjobs_gate"
 
+# Run by explaining before all others, for its transaction. Where statistics are missing or old, the server would
+# rather read and sort whatever an index finds than follow the one that has the order.
+BY_INDEX = "select " + ", ".join(
+    f"set_config('{name}', 'off', true)"
+    for name in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "jit")
+)
+
 _SILENT = f"heartbeat_at < {NOW} - make_interval(secs => %(lease)s)"
 _STARTS = f"died_at is null and stopping_at is null and not ({_SILENT})"
 
@@ -27,7 +34,7 @@ def _serves(queue: str) -> str:
 STANDING = f"""
 select j.*, w.id is null as unregistered, w.died_at is not null or {_SILENT} as silent,
     coalesce(w.host || ':' || w.pid || ' #' || w.id, '#' || j.locked_by) as worker,
-    q.paused_at, q.paused_by, team.*
+    q.paused_at, q.paused_by, current_setting('transaction_read_only')::boolean as read_only, team.*
 from (
     select kind, queue, status, concurrency_key, attempts, run_at, run_at > {NOW} as delayed, locked_at,
         locked_at < {NOW} - make_interval(secs => %(lease)s) as old, locked_by, cancel_requested_at,
@@ -52,7 +59,7 @@ cross join lateral (
 ) team
 """
 
-# Run by explaining, which takes the lock back at once: no row is the answer where another transaction has
+# Run by explaining, which gives the lock back with its transaction: no row is the answer where another one has
 # locked it, as one does that runs the job. Raw: like its neighbours. Index: the primary key, as for the next.
 PROBE = f"select id from {JOB} where id = %(id)s and status = 'pending' for update skip locked"
 
@@ -79,7 +86,8 @@ select
         where status = 'running' and queue = %(queue)s limit %(most)s) job),
     (select next_at from {GATE} where name = 'key:' || %(key)s::text),
     (select next_at from {GATE} where name = 'queue:' || %(queue)s::text),
-    (select id from {JOB} where {KEYED} and concurrency_key = %(key)s order by id limit 1),
+    (select id from (select id, concurrency_key from {JOB} where {KEYED} and concurrency_key >= %(key)s
+        order by concurrency_key, id limit 1) first where concurrency_key = %(key)s),
     {NOW}
 """
 
@@ -139,5 +147,6 @@ lanes(queue, priority, run_at) as (
 AHEAD_IN_ORDER = f"""
 with {_ME}
 select count(*) from (
-    select from {JOB} where {_OF_KEY} and id < %(id)s order by id limit %(most)s) ahead
+    select from {JOB} where {_OF_KEY} and (concurrency_key, id) < (select concurrency_key, id from me)
+    order by concurrency_key, id limit %(most)s) ahead
 """

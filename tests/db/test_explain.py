@@ -337,7 +337,7 @@ def test_it_speaks_the_language_that_is_active():
 def test_few_statements_answer(kinds):
     call = declare(concurrency=Limit(1))
     worker()
-    for one, most in ((noop.enqueue(), 6), (call.enqueue(), 7), (rows.make("done"), 1)):
+    for one, most in ((noop.enqueue(), 7), (call.enqueue(), 8), (rows.make("done"), 5)):
         with CaptureQueriesContext(connection) as queries:
             one.explain()
         assert len(queries) <= most, [query["sql"] for query in queries]

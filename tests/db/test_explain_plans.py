@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from django_pgjobs import obstacles
@@ -26,14 +28,17 @@ update {WORKER} set heartbeat_at = statement_timestamp() where died_at is null;
 
 @pytest.fixture(scope="module")
 def waiting(filled):  # noqa: F811
-    """The ids of the last due jobs, one without a key and one with."""
+    """The ids of the last due jobs, one without a key and one with; and the settings of an answer."""
+    names = re.findall(r"set_config\('(\w+)'", obstacles.BY_INDEX)
+    filled.execute("; ".join(f"set {name} = off" for name in names))
     filled.execute(KEYED)
     [(free, keyed)] = filled.execute(
         f"""select max(id) filter (where concurrency_key is null),
             max(id) filter (where concurrency_key is not null)
         from {JOB} where status = 'pending' and run_at <= statement_timestamp()"""
     ).fetchall()
-    return filled, free, keyed
+    yield filled, free, keyed
+    filled.execute("; ".join(f"reset {name}" for name in names))
 
 
 PARAMS = {"lease": 60.0, "most": MOST, "key": "k", "queue": "default"}
