@@ -8,7 +8,7 @@ from __future__ import annotations
 from django_pgjobs.lifecycle import NOW
 from django_pgjobs.statements import FREE, HEAD, JOB, KEYED, QUEUE, queue_names
 
-# Run by admin.queues. Raw: lanes are found by jumping from one to the next, and each count ends at
+# Run by queues.depths(). Raw: lanes are found by jumping from one to the next, and each count ends at
 # `most`; of jobs with a key, the first ones of each queue are counted. Indexes: pgjobs_job_claim and
 # pgjobs_job_keyed for what waits, pgjobs_job_running and pgjobs_job_finished.
 QUEUES = f"""
@@ -68,4 +68,13 @@ select known.name, coalesce(due, 0), coalesce(later, 0), coalesce(active.jobs, 0
     coalesce(broken.jobs, 0), oldest, q.paused_at, coalesce(q.paused_by, '')
 from known left join waiting using (name) left join active using (name) left join broken using (name)
 left join {QUEUE} q on q.name = known.name order by known.name
+"""
+
+# Run by deploy_checks: the waiting jobs by kind and by the names of their arguments. Raw: names of a JSON
+# object. It reads every waiting job, whichever way the server likes; what it groups is few.
+WAITING = f"""
+select kind, names, count(*), min(id) from (
+    select kind, id, array(select jsonb_object_keys(payload) order by 1) as names
+    from {JOB} where status = 'pending') job
+group by kind, names
 """

@@ -40,9 +40,7 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
         closing(Session(options.database)) as session,
         closing(Board.create(options.most_held)) as board,
     ):
-        lease = Lease.register(
-            session.execute, board, pid=os.getpid(), queues=options.queues, threads=options.threads
-        )
+        lease = Lease.register(session.execute, board, pid=os.getpid(), **options.told)
         worker = Worker(options, lease, session)
         keeper = Keeper(options.database)
         if options.drain:

@@ -12,9 +12,9 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from django_pgjobs import conf, upkeep
+from django_pgjobs import conf, limited_claims, registry, upkeep
 from django_pgjobs.board import Board
 from django_pgjobs.sessions import Execute
 
@@ -28,7 +28,7 @@ class Lease:
     board: Board
 
     @classmethod
-    def register(
+    def register(  # noqa: PLR0913 -- the columns of its row
         cls,
         execute: Execute,
         board: Board,
@@ -36,12 +36,20 @@ class Lease:
         pid: int,
         queues: Sequence[str] | None,
         threads: int,
+        exclude: Sequence[str] = (),
+        by_transaction: Sequence[str] | Literal[True] = (),
     ) -> Lease:
-        """Register one start of a worker process; raise what the database raises."""
+        """Register one start of a worker process; raise what the database raises.
+
+        What it serves, knows and limits is written down once, for those who ask why a job waits.
+        """
         sent = time.monotonic()
         host = socket.gethostname()[:255]
-        params = {"host": host, "pid": pid, "queues": json.dumps(queues), "threads": threads}
-        [(worker,)] = execute(upkeep.REGISTER, params)
+        told = {"queues": queues, "exclude": exclude, "by_transaction": by_transaction, **_known()}
+        columns = {name: json.dumps(value) for name, value in told.items()}
+        [(worker,)] = execute(
+            upkeep.REGISTER, {"host": host, "pid": pid, "threads": threads, **columns}
+        )
         board.acknowledge(sent)
         return cls(worker, f"{host}:{pid} #{worker}", board)
 
@@ -78,3 +86,12 @@ def renew(execute: Execute, leases: Sequence[Lease], *, stopping: bool) -> Answe
             lease.board.acknowledge(sent)
     lost = [lease for lease in leases if lease.worker not in living]
     return Answer(lost, any(living.values()))
+
+
+def _known() -> dict[str, Any]:
+    """Return every kind and alias of this code, with its limits if it has any, and the limited queues."""
+    kinds = registry.kinds().items()
+    return {
+        "kinds": {kind: one.limits.rule(kind) if one.limits else None for kind, one in kinds},
+        "limited": {name: limited_claims.queue_rule(name) for name in conf.get().limited_queues},
+    }

@@ -61,7 +61,7 @@ class LimitedClaimer:
             "queues": list(served.queues or ()),
             "exclude": list(served.exclude),
             "rules": json.dumps([rule | without for rule in _rules()]),
-            "limited": json.dumps([_queue_rule(name) | without for name in queues]),
+            "limited": json.dumps([queue_rule(name) | without for name in queues]),
         }
         self._place = _START  # queue and key of the lane that was visited last
         self._clean = True  # whether this round of all keys began at their start, and found nothing
@@ -206,6 +206,7 @@ def _rules() -> list[dict[str, Any]]:
     ]
 
 
-def _queue_rule(name: str) -> dict[str, Any]:
+def queue_rule(name: str) -> dict[str, Any]:
+    """Return what the claim must know of a queue with a limit in the settings."""
     options = conf.get().queues[name]
     return {"name": name, "slots": options.get("concurrency"), **rate_rule(options.get("rate"))}

@@ -12,15 +12,16 @@ from functools import reduce
 from operator import and_
 from typing import Self
 
-from django.db import models
+from django.db import models, router
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Greatest, Least, Now
 from django.db.models.lookups import Exact, GreaterThanOrEqual, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from django_pgjobs import cancelling, lifecycle, notify, subjects, waiting
+from django_pgjobs import cancelling, explaining, lifecycle, notify, subjects, waiting
 from django_pgjobs.cancelling import CancelReply
+from django_pgjobs.explaining import Explanation
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
 from django_pgjobs.timetable import Schedule as Schedule  # noqa: PLC0414 -- Django looks for models here
@@ -312,6 +313,10 @@ class Job(models.Model):
         """`wait()` for async code."""
         return await waiting.await_(self, timeout)
 
+    def explain(self) -> Explanation:
+        """Say why it is not running, as its row stands in the database now."""
+        return explaining.explain(self.pk, self._state.db or router.db_for_write(type(self)))
+
     def _row(self) -> JobQuerySet:
         return JobQuerySet(type(self), using=self._state.db).filter(pk=self.pk)
 
@@ -323,6 +328,20 @@ class Worker(models.Model):
     host = models.CharField(_("host"), max_length=255)
     pid = models.IntegerField(_("process id"))
     queues = models.JSONField(_("queues"), help_text=_("Null: every queue."), null=True, blank=True)
+    exclude = models.JSONField(_("queues left out"), null=True, blank=True)
+    by_transaction = models.JSONField(
+        _("queues claimed by transaction"),
+        help_text=_("True: every queue."),
+        null=True,
+        blank=True,
+    )
+    kinds = models.JSONField(
+        _("known kinds"),
+        help_text=_("With their limits. Null: not known."),
+        null=True,
+        blank=True,
+    )
+    limited = models.JSONField(_("limited queues"), null=True, blank=True)
     threads = models.IntegerField(_("threads"))
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())

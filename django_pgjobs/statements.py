@@ -1,7 +1,7 @@
 """The raw SQL of claim, settle and release, every statement under the name of its purpose.
 
-What the ORM can say is said with the ORM. A statement stands here, in `inserts`, `gates`, `upkeep` or
-`inspection` where one round trip has to do what the ORM needs several for, or needs a form that it
+What the ORM can say is said with the ORM. A statement stands here, in `inserts`, `gates`, `upkeep`,
+`inspection` or `obstacles` where one round trip has to do what the ORM needs several for, or needs a form that it
 cannot write; each says who runs it, why it is raw and which index serves it.
 
 Invariant: source and target of every change of status come from `lifecycle.MOVES`; a write about a

@@ -258,13 +258,8 @@ class Supervisor:
         """Enter new children in the table of workers; each waits to be told its id."""
         for child in list(self._children):
             if child.lease is None:
-                lease = Lease.register(
-                    execute,
-                    child.board,
-                    pid=child.process.pid,
-                    queues=self._options.queues,
-                    threads=self._options.threads,
-                )
+                told = self._options.told
+                lease = Lease.register(execute, child.board, pid=child.process.pid, **told)
                 child.introduce(lease)
                 self._registered = True
 

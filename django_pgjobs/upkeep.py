@@ -15,8 +15,10 @@ SCHEDULE = "django_pgjobs_schedule"
 
 # Run by leases, on a connection of their own. Raw like their neighbours, rows by primary key.
 REGISTER = f"""
-insert into {WORKER} (host, pid, queues, threads) values (%(host)s, %(pid)s, %(queues)s::jsonb,
-%(threads)s) returning id
+insert into {WORKER} (host, pid, threads, queues, exclude, by_transaction, kinds, limited)
+values (%(host)s, %(pid)s, %(threads)s, %(queues)s::jsonb, %(exclude)s::jsonb,
+    %(by_transaction)s::jsonb, %(kinds)s::jsonb, %(limited)s::jsonb)
+returning id
 """
 HEARTBEAT = f"""
 update {WORKER} set heartbeat_at = {NOW}, stopping_at = case when %(stopping)s

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypedDict
 
 from django_pgjobs import attempts, conf
 from django_pgjobs.claims import Served
+
+
+class Told(TypedDict):
+    """What a worker's row says of it."""
+
+    queues: Sequence[str] | None
+    exclude: Sequence[str]
+    by_transaction: Sequence[str] | Literal[True]
+    threads: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +63,17 @@ class WorkerOptions:
         apart = set() if self.claim == "lease" else conf.get().transaction_queues
         queues = [queue for queue in sorted(apart) if self.serves(queue)]
         return Served(queues) if queues else None
+
+    @property
+    def told(self) -> Told:
+        """What the row of a worker says of the queues that it serves."""
+        apart = [] if self.claim == "lease" else sorted(conf.get().transaction_queues)
+        return {
+            "queues": self.queues,
+            "exclude": self.exclude,
+            "by_transaction": True if self.claim == "transaction" else apart,
+            "threads": self.threads,
+        }
 
     def serves(self, queue: str) -> bool:
         """Whether a worker with these options takes jobs of `queue`."""

@@ -15,6 +15,7 @@ from typing import Any
 from django.apps import AppConfig
 
 from tests import (
+    ask_faults,
     atomic_faults,
     cancel_faults,
     connection_faults,
@@ -219,6 +220,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | unique_faults.FAULTS
     | schedule_faults.FAULTS
     | limit_faults.FAULTS
+    | ask_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -37,6 +37,7 @@ _UNIQUE, _RIVALS = "db/test_unique.py::", "concurrency/test_unique.py::"
 _CANCELLING = "acceptance/test_cancelling.py::"
 _SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
 _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed"
+_EXPLAIN, _COMMAND = "db/test_explain.py::", "db/test_pgjobs_command.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -244,6 +245,16 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "ticks-by-the-host-s-clock": (f"{_SCHEDULES}test_the_clock_of_the_host_decides_nothing",),
     "the-past-counts-when-enabled": (
         f"{_SCHEDULES}test_what_was_off_does_not_fire_for_the_past_when_it_is_switched_on",
+    ),
+    # questions
+    "probes-keep-the-lock": (f"{_EXPLAIN}test_it_keeps_no_lock_and_changes_nothing",),
+    "whoever-leaves-serves": (f"{_EXPLAIN}test_a_job_whose_queue_no_living_worker_serves",),
+    "lines-have-no-order": (f"{_EXPLAIN}test_the_line_is_that_in_which_a_worker_claims",),
+    "every-kind-is-known": (f"{_EXPLAIN}test_a_job_of_a_kind_that_no_living_worker_knows",),
+    "aliases-are-unknown": ("db/test_deploy_checks.py::test_an_alias_counts",),
+    "secrets-are-shown": (f"{_COMMAND}test_show_masks_secrets_and_shows_all_else",),
+    "writers-hold-nothing-back": (
+        "db/test_doctor.py::test_a_transaction_that_has_written_and_idles_holds_it_too",
     ),
     # connections
     "listen-through-poolers": (

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
 from collections.abc import Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib import admin
@@ -23,19 +21,14 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgjobs import conf
 from django_pgjobs.exceptions import JobCancelled
+from django_pgjobs.masking import masked
 from django_pgjobs.models import Job, Worker
 from django_pgjobs.options import EARLIEST, LATEST
 
-MASK = "••••••"
 NONE = "–"
 
-_DEEPEST = (
-    200  # containers inside one another: more than a payload of ours has, and a stack holds them
-)
 _STOPPED = f"{JobCancelled.__module__}.{JobCancelled.__qualname__}"  # as `errors` has it
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')  # and texts, which may have some inside
 
 
 class Event(NamedTuple):
@@ -54,42 +47,6 @@ def badge(job: Job) -> str:
     if job.status == Job.Status.RUNNING and job.cancel_requested_at:
         return format_html('{} <span class="help">{}</span>', word, gettext("asked to stop"))
     return word
-
-
-def masked(value: object) -> object:
-    """Return JSON data with the values under secret-looking keys replaced."""
-    pattern = _pattern(conf.get().secret_keys)
-    if isinstance(value, dict):
-        return {
-            key: MASK if pattern.search(str(key)) else masked(each) for key, each in value.items()
-        }
-    if isinstance(value, list):
-        return [masked(each) for each in value]
-    return value
-
-
-def read(text: str | None) -> Any:
-    """Return the JSON of a column as far as a page can show it: plain SQL may have stored anything."""
-    if text is None:
-        return None
-    if _depth(text) > _DEEPEST:
-        return gettext("Nested too deeply to be shown.")
-    return json.loads(text, parse_int=_number)
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for mark in _BRACKETS.findall(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _number(digits: str) -> int | str:
-    try:
-        return int(digits)
-    except ValueError:  # Python reads no more than 4,300
-        return digits
 
 
 def timeline(job: Job) -> list[Event]:
@@ -144,11 +101,6 @@ def _worker(pk: int | None) -> str:
     return str(Worker.objects.filter(pk=pk).first() or f"#{pk}") if pk else ""
 
 
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
-
-
 def _json(value: object) -> str:
     if value is None:
         return NONE
@@ -186,6 +138,12 @@ def progress(job: Job) -> str:
     if said.get("attempt") != job.attempts:
         parts.append(gettext("in an earlier attempt"))
     return ", ".join(filter(None, parts))
+
+
+@admin.display(description=_("why"))
+def why(job: Job) -> str:
+    """Why it is not running, or what else is true of it."""
+    return job.explain().text
 
 
 @admin.display(description=_("worker"))
@@ -251,7 +209,7 @@ def history(job: Job) -> str:
 
 
 FIELDS = (
-    "kind", status, "queue", "priority", "run_at", attempts, progress, worker, subject, schedule, "created_at",
+    "kind", status, why, "queue", "priority", "run_at", attempts, progress, worker, subject, schedule, "created_at",
     "attempted_at", "finished_at", "unique_key", "concurrency_key", payload, result, errors, history,
 )  # fmt: skip
 FIELDSETS = (
@@ -261,6 +219,7 @@ FIELDSETS = (
             "fields": (
                 "kind",
                 (status, attempts, progress),
+                why,
                 ("queue", "priority"),
                 subject,
                 schedule,

@@ -23,13 +23,14 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from django_pgjobs import masking
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import ACTS, Act, offered, recorded
 from django_pgjobs.admin.filters import CHOICES, FILTERS, OwnFilters
 from django_pgjobs.admin.lists import LARGE, JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
-from django_pgjobs.admin.windows import WINDOW, BoundedPaginator, by_index
 from django_pgjobs.models import Job, JobQuerySet
+from django_pgjobs.windows import WINDOW, BoundedPaginator, by_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,7 @@ class JobAdmin(OwnFilters, _JobAdmin):
         except (Job.DoesNotExist, ValidationError):
             return None
         for column in LARGE:
-            setattr(job, column, details.read(getattr(job, f"{column}_text")))
+            setattr(job, column, masking.read(getattr(job, f"{column}_text")))
         return job
 
     def changelist_view(

@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 
 from django_pgjobs import registry
 from django_pgjobs.admin.filters import CHOICES
-from django_pgjobs.admin.windows import WINDOW, Choice
+from django_pgjobs.windows import WINDOW, Choice
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -14,8 +14,8 @@ from django.db.models import Q, Sum
 from django.db.models.functions import Now
 
 from django_pgjobs import conf
-from django_pgjobs.admin.queues import depths
 from django_pgjobs.models import Figure, Job, Worker
+from django_pgjobs.queues import depths
 
 HOURS = 3
 _MINUTES = HOURS * 60
@@ -36,9 +36,10 @@ class Overview(NamedTuple):
 
 def overview() -> Overview:
     """Return the present state, of all queues together."""
-    queues = depths()
+    alias = router.db_for_write(Job)
+    queues = depths(alias)
     lease = datetime.timedelta(seconds=conf.get().lease)
-    living = Worker.objects.using(router.db_for_write(Job)).filter(died_at=None)
+    living = Worker.objects.using(alias).filter(died_at=None)
     heard = living.filter(heartbeat_at__gte=Now() - lease).count()
     return Overview(
         due=sum(queue.due for queue in queues),

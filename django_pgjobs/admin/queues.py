@@ -1,62 +1,31 @@
-"""The list of queues: what waits and runs in each, and the switch that pauses one.
-
-Invariant: the figures are read from indexes alone and counted no further than a page can use.
-"""
+"""The list of queues: what waits and runs in each, and the switch that pauses one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import router
-from django.db.models.functions import Now
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from django_pgjobs import inspection, registry
+from django_pgjobs import queues
 from django_pgjobs.admin.acts import record
-from django_pgjobs.admin.windows import WINDOW, by_index
 from django_pgjobs.models import Queue
 from django_pgjobs.options import QUEUE_BYTES
-from django_pgjobs.sessions import execute_on_django
+from django_pgjobs.windows import WINDOW
 
 if TYPE_CHECKING:
-    import datetime
-
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
     _QueueAdmin = admin.ModelAdmin[Queue]
 else:
     _QueueAdmin = admin.ModelAdmin
-
-
-class Depth(NamedTuple):
-    """The figures of one queue; counts end at one more than `WINDOW`."""
-
-    name: str
-    due: int
-    delayed: int
-    running: int
-    failed: int  # in the last hour
-    oldest: datetime.datetime | None  # the time of the first due job
-    paused_at: datetime.datetime | None
-    paused_by: str
-
-
-def depths() -> list[Depth]:
-    """Return every queue that has something to tell, or that a handler names."""
-    declared = sorted({job_type.options.queue for job_type in registry.kinds().values()})
-    alias = router.db_for_write(Queue)
-    with by_index(alias):
-        rows = execute_on_django(alias)(
-            inspection.QUEUES, {"declared": declared, "most": WINDOW + 1}
-        )
-    return [Depth(*row) for row in rows]
 
 
 class QueueAdmin(_QueueAdmin):
@@ -94,7 +63,7 @@ class QueueAdmin(_QueueAdmin):
             "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
             "actions_on_top": True,  # else the page of a list has an inline style, which a CSP refuses
             "media": self.media,
-            "queues": depths(),
+            "queues": queues.depths(router.db_for_write(Queue)),
             "may_pause": self.has_change_permission(request),
             "window": WINDOW,
             **(extra_context or {}),
@@ -124,17 +93,11 @@ class QueueAdmin(_QueueAdmin):
         )
 
     def _set(self, request: HttpRequest, name: str, *, pause: bool) -> bool:
-        queues = Queue.objects.using(router.db_for_write(Queue))
-        if pause:
-            queues.get_or_create(name=name)
-            who = str(request.user)[:200]
-            changed = queues.filter(name=name, paused_at=None).update(
-                paused_at=Now(), paused_by=who
-            )
-        else:
-            changed = queues.filter(name=name, paused_at__isnull=False).update(
-                paused_at=None, paused_by=""
-            )
+        alias = router.db_for_write(Queue)
+        changed = (
+            queues.pause(name, str(request.user), alias) if pause else queues.resume(name, alias)
+        )
         if changed:
-            record(request, Queue, queues.get(pk=name), "Paused" if pause else "Resumed")
-        return bool(changed)
+            row = Queue.objects.using(alias).get(pk=name)
+            record(request, Queue, row, "Paused" if pause else "Resumed")
+        return changed

@@ -16,8 +16,8 @@ from django.utils.translation import pgettext_lazy
 
 from django_pgjobs import conf
 from django_pgjobs.admin.filters import OwnFilters
-from django_pgjobs.admin.windows import BoundedPaginator
 from django_pgjobs.models import Job, Worker
+from django_pgjobs.windows import BoundedPaginator
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -423,6 +423,32 @@ class Migration(migrations.Migration):
                         help_text="Null: every queue.", blank=True, null=True, verbose_name="queues"
                     ),
                 ),
+                (
+                    "exclude",
+                    models.JSONField(blank=True, null=True, verbose_name="queues left out"),
+                ),
+                (
+                    "by_transaction",
+                    models.JSONField(
+                        blank=True,
+                        help_text="True: every queue.",
+                        null=True,
+                        verbose_name="queues claimed by transaction",
+                    ),
+                ),
+                (
+                    "kinds",
+                    models.JSONField(
+                        blank=True,
+                        help_text="With their limits. Null: not known.",
+                        null=True,
+                        verbose_name="known kinds",
+                    ),
+                ),
+                (
+                    "limited",
+                    models.JSONField(blank=True, null=True, verbose_name="limited queues"),
+                ),
                 ("threads", models.IntegerField(verbose_name="threads")),
                 (
                     "started_at",

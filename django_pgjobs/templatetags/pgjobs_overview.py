@@ -17,7 +17,7 @@ def pgjobs_overview(context: Context) -> dict[str, Any]:
     """Show the present figures and a place for the curves."""
     # Only now: Django imports this module in projects without its admin too.
     from django_pgjobs.admin.overview import HOURS, overview  # noqa: PLC0415
-    from django_pgjobs.admin.windows import WINDOW  # noqa: PLC0415
+    from django_pgjobs.windows import WINDOW  # noqa: PLC0415
 
     user = context["request"].user
     if not user.has_perm("django_pgjobs.view_job"):

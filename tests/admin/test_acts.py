@@ -11,7 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_pgjobs.admin import acts, lists, windows
+from django_pgjobs import windows
+from django_pgjobs.admin import acts, lists
 from django_pgjobs.models import Job
 from tests.admin.conftest import PEOPLE
 from tests.db import rows

@@ -9,10 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgjobs import registry
-from django_pgjobs.admin import details, windows
-from django_pgjobs.admin.queues import depths
+from django_pgjobs import masking, registry, windows
 from django_pgjobs.models import Job, Queue, Worker
+from django_pgjobs.queues import depths
 from tests.admin.conftest import PEOPLE
 from tests.db import rows
 
@@ -242,14 +241,14 @@ def test_queues_that_sql_has_put_oddly_are_shown(as_user, queues):
     ],
 )
 def test_a_key_that_names_a_secret_hides_its_value(key):
-    assert details.masked({key: "canary"}) == {key: details.MASK}
+    assert masking.masked({key: "canary"}) == {key: masking.MASK}
 
 
 @pytest.mark.parametrize(
     "key", ["author", "authors", "co_author_id", "authority", "key", "api", "order"]
 )
 def test_a_key_that_names_no_secret_hides_nothing(key):
-    assert details.masked({key: "seen"}) == {key: "seen"}
+    assert masking.masked({key: "seen"}) == {key: "seen"}
 
 
 def test_secrets_are_masked_wherever_they_are_nested(as_user):
@@ -261,7 +260,7 @@ def test_secrets_are_masked_wherever_they_are_nested(as_user):
     job = rows.make("done", payload=hidden, result={"secret_word": "canary-4"})
     text = as_user("superuser").get(f"{JOBS}{job.pk}/change/").text
     assert "canary" not in text
-    assert text.count(details.MASK) == 4
+    assert text.count(masking.MASK) == 4
 
 
 def test_a_worker_shows_how_it_is(as_user):
@@ -357,4 +356,19 @@ def test_pending_jobs_with_a_key_are_listed_and_counted_among_the_others(as_user
     high = rows.make("pending", priority=5)
 
     assert listed(as_user("viewer"), "?status=pending") == [high.pk, keyed.pk, low.pk]
-    assert [(depth.name, depth.due) for depth in depths()] == [("default", 3)]
+    assert [(depth.name, depth.due) for depth in depths("default")] == [("default", 3)]
+
+
+@pytest.mark.parametrize("key", [None, "call:1"])
+def test_the_page_of_a_job_says_why_it_is_not_running(as_user, settings, key):
+    rows.make("running", concurrency_key="call:1")
+    worker, job = rows.make_worker(), rows.make("pending", concurrency_key=key)
+    client, page = as_user("superuser"), f"{JOBS}{job.pk}/change/"
+    with CaptureQueriesContext(connection) as queries:
+        text = client.get(page).text
+    assert job.explain().text in text
+    asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(asked) <= 10, asked  # outside a transaction there is no savepoint
+    worker.delete()
+    settings.LANGUAGE_CODE = "fr"
+    assert "Aucun des 0 workers vivants ne sert sa file" in client.get(page).text

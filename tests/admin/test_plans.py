@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from benchmarks import admin
-from django_pgjobs.admin.windows import WINDOW
+from django_pgjobs.windows import WINDOW
 from tests.db.plans import FIGURE, FORMERLY, JOB, WORKER, parsed, refill
 
 pytestmark = pytest.mark.django_db

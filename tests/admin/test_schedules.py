@@ -10,8 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 
-from django_pgjobs import Unique, job, schedules
-from django_pgjobs.admin import details
+from django_pgjobs import Unique, job, masking, schedules
 from django_pgjobs.admin.schedule_forms import ScheduleForm
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.rules import Cron
@@ -277,7 +276,7 @@ def test_only_who_has_the_permission_may_act(as_user, person, acts):
 def test_the_page_masks_secrets_for_who_may_not_edit(as_user):
     row = make(payload={"password": "canary"})
     text = as_user("starter").get(f"{LIST}{row.pk}/change/").text
-    assert details.MASK in text
+    assert masking.MASK in text
     assert "canary" not in text
 
 

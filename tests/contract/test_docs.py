@@ -11,7 +11,7 @@ from django.core.management import load_command_class
 
 from tests.contract import pages
 
-_COMMAND = re.compile(r"manage\.py (runjobs|reapjobs)([^`\n>]*)")
+_COMMAND = re.compile(r"manage\.py (runjobs|reapjobs|pgjobs)([^`\n>]*)")
 
 
 @pytest.mark.parametrize("name", pages.NAMES)

@@ -14,12 +14,22 @@ from django.db.models.expressions import OrderBy
 from django.db.models.functions import Now
 
 import django_pgjobs
-from django_pgjobs import conf, extensions, failures, lifecycle, payloads, statements
+from django_pgjobs import (
+    conf,
+    explaining,
+    extensions,
+    failures,
+    lifecycle,
+    payloads,
+    statements,
+)
+from django_pgjobs.doctor import LOOKS, Severity
 from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.contract import pages
 
 COMMANDS = "docs/reference/commands.md"
 MODELS = "docs/reference/models.md"
+WHY = "docs/how-to/find-out-why.md"
 PAYLOADS = "docs/reference/payloads.md"
 LIFECYCLE = "docs/explanation/lifecycle.md"
 PACKAGE = Path(django_pgjobs.__file__).parent
@@ -79,6 +89,48 @@ def test_every_option_of_a_command_is_in_its_table(name):
         assert not default.isdigit() or int(default) == action.default
         if key := re.fullmatch(r'PGJOBS\["(\w+)"\]', default):
             assert action.default in (None, getattr(conf.Settings(), key[1].lower()))
+
+
+def verbs():
+    """The parsers of what `pgjobs` does, by name."""
+    parser = load_command_class("django_pgjobs", "pgjobs").create_parser("manage.py", "pgjobs")
+    [verbs] = [action for action in parser._actions if action.dest == "verb"]
+    return verbs.choices
+
+
+def test_every_verb_of_pgjobs_is_in_its_table_with_its_options():
+    rows = pages.table(COMMANDS, "pgjobs")
+    positional = {"id": "ID", "queue": "Q"}
+    assert [row[0] for row in rows] == [
+        " ".join(
+            [
+                name,
+                *(
+                    positional[a.dest]
+                    for a in parser._actions
+                    if a.dest in positional and not a.option_strings
+                ),
+            ]
+        )
+        for name, parser in verbs().items()
+    ]
+    assert {row[0]: row[1].split() for row in pages.table(COMMANDS, "Options of pgjobs")} == {
+        name: [
+            a.option_strings[-1] for a in parser._actions if a.option_strings and a.dest != "help"
+        ]
+        for name, parser in verbs().items()
+    }
+
+
+def test_every_answer_is_in_the_table():
+    rows = pages.table(WHY, "Ask a job")
+    assert sorted(row[0] for row in rows) == sorted(explaining.ANSWERS)
+
+
+def test_every_look_of_the_doctor_is_in_the_table():
+    rows = pages.table(WHY, "Ask the doctor")
+    assert [row[0] for row in rows if row[0]] == list(LOOKS)
+    assert {row[2].partition(" ")[0] for row in rows} <= set(Severity)
 
 
 def test_every_command_is_described():

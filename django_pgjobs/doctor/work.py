@@ -1,0 +1,77 @@
+"""Looks at what is done: does every job have code that takes it, and a worker that lives."""
+
+from __future__ import annotations
+
+import datetime
+
+from django.db import models
+from django.db.models import Count, Q
+from django.db.models.functions import Now
+
+from django_pgjobs import checks, conf, deploy_checks
+from django_pgjobs.doctor.findings import Patient, Said, Severity
+from django_pgjobs.models import Job, Worker
+from django_pgjobs.queues import depths
+
+
+def schedules(patient: Patient) -> Said:
+    """Find schedules that are on and cannot fire."""
+    for message in checks.check_schedules(databases=[patient.alias]):
+        yield Severity.ERROR, f"{message.msg} ({message.id})", message.hint or ""
+
+
+def kinds(patient: Patient) -> Said:
+    """Find waiting jobs that no code takes."""
+    for one in deploy_checks.misfits(patient.alias):
+        what = f"{one.jobs:,} waiting jobs of the kind {one.kind!r:.100}, {one.example} for one, have no code that takes them."
+        yield Severity.ERROR, what, one.text
+
+
+def workers(patient: Patient) -> Said:
+    """Find workers that are silent, or dead and not cleared up after."""
+    workers = Worker.objects.using(patient.alias)
+    lease = datetime.timedelta(seconds=conf.get().lease)
+    silent = workers.filter(died_at=None, heartbeat_at__lt=Now() - lease)
+    if count := silent.count():
+        what = f"{count} workers have been silent for longer than a lease, and nobody has recorded it: {_some(silent)}."
+        yield (
+            Severity.WARNING,
+            what,
+            "Start a worker, or run manage.py reapjobs, to have their jobs taken back.",
+        )
+    holding = Job.objects.using(patient.alias).running().values("locked_by")
+    dead = workers.filter(died_at__isnull=False, pk__in=holding)
+    if count := dead.count():
+        what = f"{count} dead workers still hold running jobs: {_some(dead)}."
+        yield (
+            Severity.WARNING,
+            what,
+            "Start a worker, or run manage.py reapjobs. Later, look for who locks these rows.",
+        )
+    lately = Q(died_at__gt=Now() - datetime.timedelta(days=1)) & ~Q(
+        death__in=("stopped", "drained")
+    )
+    for death in workers.filter(lately).values("death").annotate(n=Count("pk")).order_by("-n")[:5]:
+        what = f"{death['n']} workers died within a day: {death['death'] or 'for no known reason'}."
+        yield Severity.WARNING, what, "Look at their logs, and at the memory of their machines."
+
+
+def _some(workers: models.QuerySet[Worker]) -> str:
+    return ", ".join(map(str, workers.order_by("-id")[:3]))
+
+
+def queues(patient: Patient) -> Said:
+    """Find due jobs that no living worker serves."""
+    lease = datetime.timedelta(seconds=conf.get().lease)
+    living = Worker.objects.using(patient.alias).filter(died_at=None, stopping_at=None)
+    team = list(living.filter(heartbeat_at__gte=Now() - lease).only("queues", "exclude"))
+    for queue in depths(patient.alias):
+        if queue.due and not queue.paused_at and not any(_serves(one, queue.name) for one in team):
+            what = f"{queue.due:,} jobs are due in the queue {queue.name!r}, which none of the {len(team)} living workers serves."
+            yield Severity.ERROR, what, "Start a worker for it: manage.py runjobs."
+
+
+def _serves(worker: Worker, queue: str) -> bool:
+    queues, exclude = worker.queues, worker.exclude
+    is_named = queue in queues if isinstance(queues, list) else True
+    return is_named and not (isinstance(exclude, list) and queue in exclude)

@@ -1,0 +1,83 @@
+"""`manage.py pgjobs`: ask about jobs, act on them, and examine what they run on."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import ProgrammingError
+from django.utils import translation
+from psycopg import errors
+
+from django_pgjobs.management import acting, arguments, asking, examining
+from django_pgjobs.management.answers import Answer
+from django_pgjobs.sessions import DATABASE_ERRORS, reason
+
+
+class _Verb(NamedTuple):
+    """One thing that the command does."""
+
+    answer: Callable[[str, dict[str, Any]], Answer]
+    help: str
+    declare: Callable[[ArgumentParser], None] = lambda _parser: None
+
+
+VERBS = {
+    "stats": _Verb(asking.stats, "what is in each queue, and how many workers there are"),
+    "list": _Verb(asking.list_jobs, "jobs, by status, queue and kind", asking.add_list),
+    "show": _Verb(asking.show, "all that is stored of one job, secrets masked", asking.add_id),
+    "explain": _Verb(asking.explain, "why a job is not running", asking.add_id),
+    "retry": _Verb(acting.retry, "give jobs a new set of attempts", acting.add_choice),
+    "cancel": _Verb(acting.cancel, "cancel jobs, ask running ones to stop", acting.add_choice),
+    "pause": _Verb(acting.pause, "have no worker claim from a queue", acting.add_queue),
+    "resume": _Verb(acting.resume, "let workers claim from it again", acting.add_queue),
+    "check": _Verb(examining.check, "whether this code can run every waiting job"),
+    "doctor": _Verb(
+        examining.examine, "what makes jobs slow, late or lost, and what to do", examining.add_level
+    ),
+}
+
+
+class Command(BaseCommand):
+    """Parse the arguments, and print the answer."""
+
+    help = "Ask about jobs, act on them, and examine what they run on."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare a parser for each verb."""
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        for name, verb in VERBS.items():
+            own = verbs.add_parser(
+                name, help=verb.help, description=f"{verb.help[0].upper()}{verb.help[1:]}."
+            )
+            verb.declare(own)
+            own.add_argument("--json", action="store_true", help="print JSON, for programs")
+            own.add_argument(
+                "--database",
+                metavar="ALIAS",
+                help="the database of the jobs, if no router says it",
+            )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Print the answer; exit with its status unless that is 0."""
+        database = arguments.jobs_database(options["database"])
+        try:
+            with translation.override(None):  # as the commands of Django speak
+                answer = VERBS[options["verb"]].answer(database, options)
+        except DATABASE_ERRORS as error:
+            raise CommandError(_told(error, database)) from error
+        self.stdout.write(answer.written(as_json=options["json"]))
+        if answer.status:
+            sys.exit(answer.status)
+
+
+def _told(error: Exception, database: str) -> str:
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    if isinstance(cause, errors.UndefinedTable | errors.UndefinedColumn):
+        return f"Run manage.py migrate first: {reason(cause)}."
+    if isinstance(error, ProgrammingError):
+        return f"The database {database!r} refuses a statement: {reason(cause)}."
+    return f"The database {database!r} cannot be asked: {reason(cause)}."
