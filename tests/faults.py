@@ -15,6 +15,7 @@ from typing import Any
 from django.apps import AppConfig
 
 from tests import (
+    admin_faults,
     atomic_faults,
     connection_faults,
     limit_faults,
@@ -217,6 +218,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | unique_faults.FAULTS
     | schedule_faults.FAULTS
     | limit_faults.FAULTS
+    | admin_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -17,7 +17,7 @@ from django.urls import path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from django_pgjobs import inspection, registry
+from django_pgjobs import conf, inspection, registry
 from django_pgjobs.admin.acts import record
 from django_pgjobs.admin.windows import WINDOW, by_index
 from django_pgjobs.models import Queue
@@ -35,8 +35,14 @@ else:
     _QueueAdmin = admin.ModelAdmin
 
 
+MOST_QUEUES = 200  # with waiting jobs, that a page tells of
+
+
 class Depth(NamedTuple):
-    """The figures of one queue; counts end at one more than `WINDOW`."""
+    """The figures of one queue; counts end at one more than `WINDOW`.
+
+    Of more jobs with a key than that only the first are known: there are `more`, due or delayed ones.
+    """
 
     name: str
     due: int
@@ -44,19 +50,36 @@ class Depth(NamedTuple):
     running: int
     failed: int  # in the last hour
     oldest: datetime.datetime | None  # the time of the first due job
+    more: bool
     paused_at: datetime.datetime | None
     paused_by: str
 
 
+def declared_queues() -> set[str]:
+    """Return the queues that handlers and settings name."""
+    of_handlers = {job_type.options.queue for job_type in registry.kinds().values()}
+    return of_handlers | set(conf.get().queues)
+
+
 def depths() -> list[Depth]:
-    """Return every queue that has something to tell, or that a handler names."""
-    declared = sorted({job_type.options.queue for job_type in registry.kinds().values()})
+    """Return every queue that has something to tell, or that handlers or settings name.
+
+    Of more than `MOST_QUEUES` with waiting jobs these are the first by name.
+    """
     alias = router.db_for_write(Queue)
+    params = {
+        "declared": sorted(declared_queues()),
+        "most": WINDOW + 1,
+        "queues": MOST_QUEUES + 1,
+    }
     with by_index(alias):
-        rows = execute_on_django(alias)(
-            inspection.QUEUES, {"declared": declared, "most": WINDOW + 1}
-        )
+        rows = execute_on_django(alias)(inspection.QUEUES, params)
     return [Depth(*row) for row in rows]
+
+
+def are_all(queues: list[Depth]) -> bool:
+    """Say whether these are all queues with waiting jobs."""
+    return sum(queue.due + queue.delayed > 0 for queue in queues) <= MOST_QUEUES
 
 
 class QueueAdmin(_QueueAdmin):
@@ -87,6 +110,7 @@ class QueueAdmin(_QueueAdmin):
         """Show every queue with its figures."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        queues = depths()
         context = {
             **self.admin_site.each_context(request),
             "title": capfirst(self.opts.verbose_name_plural),
@@ -94,7 +118,9 @@ class QueueAdmin(_QueueAdmin):
             "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
             "actions_on_top": True,  # else the page of a list has an inline style, which a CSP refuses
             "media": self.media,
-            "queues": depths(),
+            "queues": queues,
+            "more": any(queue.more for queue in queues),
+            "most": None if are_all(queues) else MOST_QUEUES,
             "may_pause": self.has_change_permission(request),
             "window": WINDOW,
             **(extra_context or {}),
@@ -136,5 +162,5 @@ class QueueAdmin(_QueueAdmin):
                 paused_at=None, paused_by=""
             )
         if changed:
-            record(request, Queue, queues.get(pk=name), "Paused" if pause else "Resumed")
+            record(request, Queue, [queues.get(pk=name)], "Paused" if pause else "Resumed")
         return bool(changed)
