@@ -170,9 +170,18 @@ def _update(jobs: models.QuerySet[Job], sources: frozenset[Status], **values: An
 
 def among(jobs: models.QuerySet[Job]) -> models.Func:
     """Return the condition `id = any(array(...))`: unlike IN it is read once, whatever the planner thinks."""
+    return _any(ArraySubquery(jobs.values("pk")))
+
+
+def one_of(ids: list[int]) -> models.Func:
+    """Return the condition `id = any('{...}')`: unlike IN it is one parameter, however many there are."""
+    return _any(models.Value(ids))
+
+
+def _any(ids: Any) -> models.Func:
     return models.Func(
         models.F("pk"),
-        ArraySubquery(jobs.values("pk")),
+        ids,
         template="%(expressions)s)",
         arg_joiner=" = any(",
         output_field=models.BooleanField(),

@@ -419,6 +419,7 @@ class Figure(models.Model):
     class Meta:
         verbose_name = pgettext_lazy("job", "figure")
         verbose_name_plural = pgettext_lazy("job", "figures")
+        indexes = (models.Index("queue", "kind", name="pgjobs_figure_names"),)
 
     def __str__(self) -> str:
         return f"{self.kind} in {self.queue}, {self.minute:%Y-%m-%d %H:%M}"

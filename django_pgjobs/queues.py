@@ -11,14 +11,19 @@ from typing import NamedTuple
 
 from django.db.models.functions import Now
 
-from django_pgjobs import inspection, registry
+from django_pgjobs import conf, inspection, registry
 from django_pgjobs.models import Queue
 from django_pgjobs.sessions import execute_on_django
 from django_pgjobs.windows import WINDOW, by_index
 
+MOST_QUEUES = 200  # with waiting jobs, that a page tells of
+
 
 class Depth(NamedTuple):
-    """The figures of one queue; counts end at one more than `WINDOW`."""
+    """The figures of one queue; counts end at one more than `WINDOW`.
+
+    Of more jobs with a key than that only the first are known: there are `more`, due or delayed ones.
+    """
 
     name: str
     due: int
@@ -26,18 +31,35 @@ class Depth(NamedTuple):
     running: int
     failed: int  # in the last hour
     oldest: datetime.datetime | None  # the time of the first due job
+    more: bool
     paused_at: datetime.datetime | None
     paused_by: str
 
 
+def declared_queues() -> set[str]:
+    """Return the queues that handlers and settings name."""
+    of_handlers = {job_type.options.queue for job_type in registry.kinds().values()}
+    return of_handlers | set(conf.get().queues)
+
+
 def depths(alias: str) -> list[Depth]:
-    """Return every queue that has something to tell, or that a handler names."""
-    declared = sorted({job_type.options.queue for job_type in registry.kinds().values()})
+    """Return every queue that has something to tell, or that handlers or settings name.
+
+    Of more than `MOST_QUEUES` with waiting jobs these are the first by name.
+    """
+    params = {
+        "declared": sorted(declared_queues()),
+        "most": WINDOW + 1,
+        "queues": MOST_QUEUES + 1,
+    }
     with by_index(alias):
-        rows = execute_on_django(alias)(
-            inspection.QUEUES, {"declared": declared, "most": WINDOW + 1}
-        )
+        rows = execute_on_django(alias)(inspection.QUEUES, params)
     return [Depth(*row) for row in rows]
+
+
+def are_all(queues: list[Depth]) -> bool:
+    """Say whether these are all queues with waiting jobs."""
+    return sum(queue.due + queue.delayed > 0 for queue in queues) <= MOST_QUEUES
 
 
 def pause(name: str, who: str, alias: str) -> bool:

@@ -16,6 +16,7 @@ from django_pgjobs.lifecycle import MOVES, NOW
 JOB = "django_pgjobs_job"
 WORKER = "django_pgjobs_worker"
 QUEUE = "django_pgjobs_queue"
+FIGURE = "django_pgjobs_figure"
 
 NEAR = 200  # jobs of a lane among which a claim looks for certain kinds
 MOST_ERRORS = 25  # entries kept in `errors`, the latest ones

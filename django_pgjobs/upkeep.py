@@ -6,9 +6,8 @@ Invariant: as in `statements`. None of it needs handlers.
 from __future__ import annotations
 
 from django_pgjobs.lifecycle import MOVES, NOW
-from django_pgjobs.statements import JOB, KEPT_ERRORS, WORKER
+from django_pgjobs.statements import FIGURE, JOB, KEPT_ERRORS, WORKER
 
-FIGURE = "django_pgjobs_figure"
 SCHEDULE = "django_pgjobs_schedule"
 
 # ---------------------------------------------------------------------------------------- workers

@@ -1,6 +1,7 @@
 """Which jobs a page looks at: all that an index gives in order, or the first of them.
 
-Invariant: a page reads at most `WINDOW` rows of an index beside those that it shows, however many jobs there are.
+Invariant: a page reads at most `WINDOW` rows of an index beside those that it shows, however many jobs there
+are; of pending jobs as many of each of two indexes, for those with a concurrency key have their own.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from django.db.models import Case, Q, When
 from django.db.models.functions import Now
 from django.utils.functional import cached_property
 
-from django_pgjobs import lifecycle
+from django_pgjobs import inspection, lifecycle
 from django_pgjobs.lifecycle import FINAL, Status
+from django_pgjobs.sessions import execute_on_django
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,9 +43,11 @@ _ORDERS: dict[str, tuple[str, ...]] = {
 _NEWEST = ("-id",)
 
 # Pending jobs with a key have an index of their own: the first of both are listed together. It has
-# no order of priorities across keys, so that of more than `WINDOW` the highest may not be listed.
+# no order of priorities across keys: of more than `WINDOW`, the first are found lane by lane, as long as
+# there are few keys with few priorities. Of more lanes the highest priority may not be listed.
 _KEYED = Q(concurrency_key__isnull=False)
 _KEYS = ("queue", "concurrency_key", "-priority", "run_at", "id")
+LANES = 2_000
 
 PERIODS = {
     "hour": datetime.timedelta(hours=1),
@@ -74,6 +78,8 @@ class Choice:
     def __init__(self, chosen: Mapping[str, str | None], searched: Mapping[str, Any]) -> None:
         """Take the values of `status`, `queue`, `kind` and `finished`, and what `search()` made out."""
         status = chosen.get("status") or ""
+        self._queue = chosen.get("queue") or None
+        self.leaves_keyed = False  # whether a job of a higher priority may be missing in the list
         found: list[tuple[Q, bool]] = []  # conditions, and whether an index serves them
         if status:
             found.append((Q(status=status), True))
@@ -104,15 +110,11 @@ class Choice:
         """Return all jobs that were chosen: for an act, which may take its time."""
         return jobs.filter(self._served, self._others).order_by(*self._order)
 
-    def leaves_keyed(self, jobs: JobQuerySet) -> bool:
-        """Say whether more jobs have a key than a list looks at."""
-        return bool(self._keyed(jobs).order_by(*_KEYS)[WINDOW : WINDOW + 1].exists())
-
     def listed(self, jobs: JobQuerySet) -> JobQuerySet:
         """Return those of them that a list shows, one more than `WINDOW` where there are more."""
         served, keyed = self._found(jobs), self._keyed(jobs)
-        has_keyed = keyed.exists()
-        if not (has_keyed or self.is_windowed or self._is_key):
+        many_keyed = keyed.order_by(*_KEYS)[: WINDOW + 1].count()
+        if not (many_keyed or self.is_windowed or self._is_key):
             return self.all(jobs).exclude(_KEYED) if self._is_pending else self.all(jobs)
         # Found by a key they have no order yet: asked for one, the server walks along another index.
         order = () if self._is_key else self._order
@@ -120,11 +122,24 @@ class Choice:
             served = served.exclude(_KEYED)
         most = WINDOW if self.is_windowed else WINDOW + 1
         first = served.order_by(*order)[:most]
-        if has_keyed:
-            first = first.union(keyed.order_by(*_KEYS)[:most], all=True)
+        if many_keyed:
+            of_keys = self._first(keyed, most, are_many=many_keyed > WINDOW)
+            first = first.union(of_keys, all=True)
         # By a CASE, which no index can serve: among these few the server must not prefer another one.
         chosen = Case(When(self._others, then=True), default=False) if self._others else Q()
         return jobs.filter(lifecycle.among(first), chosen).order_by(*self._order)
+
+    def _first(self, keyed: Any, most: int, *, are_many: bool) -> Any:
+        """Return the first jobs with a key; of many by priority, where there are few lanes."""
+        if are_many:
+            params = {"queue": self._queue, "lanes": LANES, "most": most}
+            [(ids, are_all_lanes)] = execute_on_django(keyed.db)(
+                inspection.KEYED_BY_PRIORITY, params
+            )
+            self.leaves_keyed = not are_all_lanes
+            if are_all_lanes:
+                return keyed.filter(lifecycle.one_of(ids))
+        return keyed.order_by(*_KEYS)[:most]
 
     def _found(self, jobs: JobQuerySet) -> Any:
         """Return what an index finds, without `jobs`' own filters."""

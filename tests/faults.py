@@ -15,6 +15,7 @@ from typing import Any
 from django.apps import AppConfig
 
 from tests import (
+    admin_faults,
     ask_faults,
     atomic_faults,
     cancel_faults,
@@ -221,6 +222,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | schedule_faults.FAULTS
     | limit_faults.FAULTS
     | ask_faults.FAULTS
+    | admin_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

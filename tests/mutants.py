@@ -38,6 +38,8 @@ _CANCELLING = "acceptance/test_cancelling.py::"
 _SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
 _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed"
 _EXPLAIN, _COMMAND = "db/test_explain.py::", "db/test_pgjobs_command.py::"
+_KEYED = "admin/test_keyed_jobs.py::"
+_FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -256,6 +258,24 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "writers-hold-nothing-back": (
         "db/test_doctor.py::test_a_transaction_that_has_written_and_idles_holds_it_too",
     ),
+    # admin
+    "filters-know-the-code-alone": (
+        f"{_FILTERS}test_queues_are_offered_wherever_their_name_stands",
+    ),
+    "filters-offer-all-names": (f"{_FILTERS}test_of_names_without_number_some_are_offered",),
+    "acts-on-many-are-anybody-s": (
+        f"{_HISTORIES}test_an_act_on_many_is_in_the_history_of_those_whose_filters_fit",
+    ),
+    "acts-on-many-leave-no-history": (
+        f"{_HISTORIES}test_an_act_on_many_is_in_the_history_of_those_whose_filters_fit",
+    ),
+    "lanes-that-were-seen-are-all": (
+        f"{_KEYED}test_of_more_lanes_than_are_looked_at_the_page_says_that_one_may_be_missing",
+    ),
+    "keyed-jobs-are-listed-by-key": (
+        f"{_KEYED}test_of_few_keys_with_many_jobs_the_highest_priorities_are_listed",
+    ),
+    "what-was-not-counted-is-none": (f"{_KEYED}test_what_was_not_counted_is_not_told_as_none",),
     # connections
     "listen-through-poolers": (
         "acceptance/test_poolers.py::test_wake_ups_left_on_are_told_once_and_leave_nothing",

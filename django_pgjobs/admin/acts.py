@@ -7,7 +7,7 @@ every language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -27,7 +27,9 @@ from django_pgjobs.models import Job, JobQuerySet
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-MOST_NOTED = 100  # jobs of one act that each have an entry in the log
+MOST_NOTED = (
+    200  # jobs of one act that each have an entry in the log: as many as a list shows at once
+)
 
 
 class Done(NamedTuple):
@@ -49,6 +51,7 @@ class Act:
     why_not: Any  # of jobs that it is not for
     do: Callable[[JobQuerySet], int]
     flag: int = CHANGE
+    then: Callable[[int], str] | None = None  # what becomes of so many jobs
 
     def allowed(self, request: HttpRequest) -> bool:
         """Say whether the user may do this."""
@@ -68,10 +71,8 @@ class Act:
                 chosen = JobQuerySet(Job, using=alias).filter(pk__in=[job.pk for job in noted])
             asked_to_stop = self.do(chosen.running())
             changed = asked_to_stop + self.do(chosen.exclude(status=Status.RUNNING))
-            LogEntry.objects.bulk_create(
-                _entry(request, Job, what, _told(self, request), self.flag)
-                for what in (noted if are_few else [f"{changed} ×"])
-            )
+            whats = noted if are_few else [f"{changed} ×"]
+            record(request, Job, whats, _told(self, request), self.flag)
         return Done(changed, asked_to_stop)
 
     def tell(self, done: Done, asked: int) -> str:
@@ -89,6 +90,8 @@ class Act:
                 "%(count)s are running and were asked to stop.",
                 stopping,
             ) % {"count": localize(stopping)}
+        if self.then and done.changed:
+            yield self.then(done.changed)
         if left:
             yield ngettext(
                 "%(count)s was skipped: %(reason)s, or locked at this moment.",
@@ -107,32 +110,23 @@ def offered(jobs: JobQuerySet) -> list[Act]:
 def record(
     request: HttpRequest,
     model: type[Model],
-    what: Model | str,
+    whats: Iterable[Model | str],
     message: str,
     flag: int = CHANGE,
 ) -> None:
-    """Leave a LogEntry: the user did this to one row, or to what is described."""
-    _entry(request, model, what, message, flag).save()
-
-
-def _entry(
-    request: HttpRequest, model: type[Model], what: Model | str, message: str, flag: int
-) -> LogEntry:
-    pk = what.pk if isinstance(what, Model) else None
-    return LogEntry(
-        user_id=cast("int", request.user.pk),
-        content_type=ContentType.objects.get_for_model(model),
-        object_id=None if pk is None else str(pk),
-        object_repr=str(what)[:200],
-        action_flag=flag,
-        change_message=message,
+    """Leave a LogEntry for each: the user did this to a row, or to what is described."""
+    LogEntry.objects.bulk_create(
+        LogEntry(
+            user_id=cast("int", request.user.pk),
+            content_type=ContentType.objects.get_for_model(model),
+            object_id=str(what.pk) if isinstance(what, Model) else None,
+            object_repr=str(what)[:200],
+            action_flag=flag,
+            change_message=message,
+            action_time=Now(),  # comparable with the times of jobs
+        )
+        for what in whats
     )
-
-
-def recorded(message: str) -> str:
-    """Return what `Act.on` has recorded as its reader would say it."""
-    name, space, filters = message.partition(" ")
-    return f"{ACTS[name].label}{space}{filters}" if name in ACTS else message
 
 
 def _told(act: Act, request: HttpRequest) -> str:
@@ -168,6 +162,11 @@ ACTS = {
             Q(status=Status.PENDING, run_at__gt=Now()),
             pgettext_lazy("why a job was skipped", "not pending, due already"),
             _run_now,
+            then=lambda jobs: ngettext(
+                "It runs when a worker takes it, not while its queue is paused.",
+                "They run when a worker takes them, not while their queue is paused.",
+                jobs,
+            ),
         ),
         Act(
             "cancel",

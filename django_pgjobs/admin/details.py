@@ -18,7 +18,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.text import capfirst
-from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs.exceptions import JobCancelled
@@ -166,7 +166,7 @@ def schedule(job: Job) -> str:
     if not name:
         return NONE
     moment = _moment(tick)
-    by_hand = gettext("Run now")
+    by_hand = pgettext("tick of a schedule", "by hand")
     return f"{name} ({(tick or by_hand) if moment is None else localize(_here(moment))})"
 
 

@@ -1,6 +1,8 @@
 """The filters beside the list of jobs. They say what can be chosen: `windows` applies it.
 
 Invariant: a value that no job can have, which only an address typed by hand has, is told and not asked for.
+Names of queues and kinds are offered from the code, the settings and the rows, these no further than
+`MOST_NAMES`; one that is not offered filters all the same.
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.db import router
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgjobs import registry
+from django_pgjobs import inspection, registry
 from django_pgjobs.lifecycle import Status
-from django_pgjobs.models import DEFAULT_QUEUE, Queue
+from django_pgjobs.models import DEFAULT_QUEUE, Job
+from django_pgjobs.queues import declared_queues
+from django_pgjobs.sessions import execute_on_django
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,8 +27,12 @@ if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
     from django.http import HttpRequest
 
-    from django_pgjobs.models import Job, JobQuerySet
+    from django_pgjobs.models import JobQuerySet
+    from django_pgjobs.sessions import Rows
 
+MOST_NAMES = 200  # of queues, or of pairs of a queue and a kind, that are looked up in the rows
+
+_KEPT = "_pgjobs_names"  # in a request
 _SHORT = 80  # characters of a value that is told
 
 
@@ -70,8 +79,18 @@ class _Shown(admin.SimpleListFilter):
         """Apply nothing."""
 
 
+def _names(request: HttpRequest) -> Rows:
+    """Return the names that rows have: two filters of a page ask, and one statement answers both."""
+    kept = vars(request)
+    if _KEPT not in kept:
+        execute = execute_on_django(router.db_for_write(Job))
+        kept[_KEPT] = execute(inspection.NAMES, {"most": MOST_NAMES})
+    found: Rows = kept[_KEPT]
+    return found
+
+
 class _Named(_Shown):
-    """A filter by names that the code knows, or that somebody has asked for."""
+    """A filter by names that the code knows, that rows have, or that somebody has asked for."""
 
     longest: int
 
@@ -80,14 +99,15 @@ class _Named(_Shown):
         return len(value) <= self.longest and "\0" not in value
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[Any]:
-        """Offer what is known, and what was chosen by hand."""
-        names = set(self.known())
+        """Offer what is declared and what is there, and what was chosen by hand."""
+        found = {name for of, name in _names(request) if of == self.parameter_name}
+        names = found | set(self.declared())
         if chosen := request.GET.get(self.parameter_name or ""):
             names.add(chosen)
         return [(name, name) for name in sorted(names)]
 
-    def known(self) -> Iterable[str]:
-        """Return the names to choose from."""
+    def declared(self) -> Iterable[str]:
+        """Return the names that code and settings speak of."""
         raise NotImplementedError
 
 
@@ -103,27 +123,26 @@ class StatusFilter(_Shown):
 
 
 class QueueFilter(_Named):
-    """By queue: those that handlers name, and those that somebody has paused."""
+    """By queue: those that handlers or settings name, have jobs, had some of late, or are paused."""
 
     title = _("queue")
     parameter_name = "queue"
     longest = 63  # characters, as the column
 
-    def known(self) -> Iterable[str]:
-        """Return the queues that the code and the table of queues name."""
-        declared = {job_type.options.queue for job_type in registry.kinds().values()}
-        return declared | {DEFAULT_QUEUE} | set(Queue.objects.values_list("name", flat=True)[:200])
+    def declared(self) -> Iterable[str]:
+        """Return the queues of handlers and of the settings."""
+        return {DEFAULT_QUEUE, *declared_queues()}
 
 
 class KindFilter(_Named):
-    """By kind: those that have a handler."""
+    """By kind: those that have a handler, and those of which jobs have run of late."""
 
     title = _("kind")
     parameter_name = "kind"
     longest = 200  # characters, as the column
 
-    def known(self) -> Iterable[str]:
-        """Return every declared kind."""
+    def declared(self) -> Iterable[str]:
+        """Return every kind that has a handler."""
         return registry.kinds()
 
 
@@ -132,7 +151,7 @@ class FinishedFilter(_Shown):
 
     title = pgettext_lazy("filter", "finished")
     parameter_name = "finished"
-    _choices: ClassVar = [
+    periods: ClassVar = [
         ("hour", _("in the last hour")),
         ("day", _("in the last 24 hours")),
         ("week", _("in the last 7 days")),
@@ -140,7 +159,7 @@ class FinishedFilter(_Shown):
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[Any]:
         """Offer some periods."""
-        return self._choices
+        return self.periods
 
 
 FILTERS = (StatusFilter, QueueFilter, KindFilter, FinishedFilter)

@@ -24,8 +24,8 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import masking
-from django_pgjobs.admin import details
-from django_pgjobs.admin.acts import ACTS, Act, offered, recorded
+from django_pgjobs.admin import details, histories
+from django_pgjobs.admin.acts import ACTS, MOST_NOTED, Act, offered
 from django_pgjobs.admin.filters import CHOICES, FILTERS, OwnFilters
 from django_pgjobs.admin.lists import LARGE, JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
@@ -35,6 +35,7 @@ from django_pgjobs.windows import WINDOW, BoundedPaginator, by_index
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django.contrib.admin.models import LogEntry
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
@@ -76,16 +77,17 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
     return on_selection
 
 
-class JobAdmin(OwnFilters, _JobAdmin):
+class JobAdmin(OwnFilters, histories.ActHistory, _JobAdmin):
     """Jobs, to look at and to act on."""
 
-    # What is at the right end a narrow window hides.
-    list_display = ("job", "state", "queue", "tries", "age", "error", "run_at", "priority")
+    # Few, so that a window of 1,280 pixels has room for the error.
+    list_display = ("job", "state", "queue", "tries", "age", "error")
     list_display_links = ("job",)
+    _of_pending = ("job", "queue", "tries", "run_at", "priority", "error")
     own_lookups = CHOICES
     list_filter = FILTERS
     list_per_page = 50
-    list_max_show_all = 200
+    list_max_show_all = MOST_NOTED  # whoever selects job by job finds each one's history
     actions: Any = tuple(map(_on_selection, ACTS.values()))
     search_fields = ("id",)
     search_help_text = _("An id, a kind, or a subject such as shop.order:7")
@@ -97,6 +99,8 @@ class JobAdmin(OwnFilters, _JobAdmin):
     fieldsets: ClassVar[Any] = details.FIELDSETS
     change_form_template = "admin/django_pgjobs/job/change_form.html"
     change_list_template = "admin/django_pgjobs/job/change_list.html"
+    object_history_template = "admin/django_pgjobs/job/history.html"
+    act_labels: ClassVar = {name: act.label for name, act in ACTS.items()}
 
     class Media:
         css = {"all": ("django_pgjobs/admin.css",)}  # noqa: RUF012 -- as Django documents it
@@ -147,6 +151,11 @@ class JobAdmin(OwnFilters, _JobAdmin):
             return super().changelist_view(request, extra_context)
         with by_index(router.db_for_write(Job)):
             return super().changelist_view(request, extra_context)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Show of pending jobs, which are all in one state, when and in which order they run."""
+        is_pending = request.GET.get("status") == Job.Status.PENDING
+        return self._of_pending if is_pending else self.list_display
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         """Use the list that stays on indexes."""
@@ -244,15 +253,9 @@ class JobAdmin(OwnFilters, _JobAdmin):
             )
         )
 
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Name the acts in the language of who reads."""
-        answer = super().history_view(request, object_id, extra_context)
-        if isinstance(answer, TemplateResponse) and answer.context_data:
-            for entry in answer.context_data["action_list"]:
-                entry.change_message = recorded(entry.change_message)
-        return answer
+    def acts_on_many(self, one: Job) -> list[LogEntry]:
+        """Return the entries of acts on many jobs of which this may have been one."""
+        return histories.acts_on_many(one)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

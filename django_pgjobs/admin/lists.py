@@ -54,8 +54,9 @@ class JobList(ChangeList):
         self.is_windowed = choice.is_windowed
         if is_across(request):
             return choice.all(found)
-        self.leaves_keyed = choice.leaves_keyed(found)
-        return choice.listed(found)
+        listed = choice.listed(found)
+        self.leaves_keyed = choice.leaves_keyed
+        return listed
 
     def get_results(self, request: HttpRequest) -> None:
         """Count, but not far."""

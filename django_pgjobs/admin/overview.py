@@ -15,16 +15,17 @@ from django.db.models.functions import Now
 
 from django_pgjobs import conf
 from django_pgjobs.models import Figure, Job, Worker
-from django_pgjobs.queues import depths
+from django_pgjobs.queues import are_all, depths
 
 HOURS = 3
 _MINUTES = HOURS * 60
 
 
 class Overview(NamedTuple):
-    """The present state."""
+    """The present state; `more` as of a queue."""
 
     due: int
+    more: bool
     oldest: datetime.datetime | None
     delayed: int
     running: int
@@ -43,6 +44,7 @@ def overview() -> Overview:
     heard = living.filter(heartbeat_at__gte=Now() - lease).count()
     return Overview(
         due=sum(queue.due for queue in queues),
+        more=any(queue.more for queue in queues) or not are_all(queues),
         oldest=min((queue.oldest for queue in queues if queue.oldest), default=None),
         delayed=sum(queue.delayed for queue in queues),
         running=sum(queue.running for queue in queues),

@@ -56,6 +56,7 @@ class QueueAdmin(_QueueAdmin):
         """Show every queue with its figures."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        depths = queues.depths(router.db_for_write(Queue))
         context = {
             **self.admin_site.each_context(request),
             "title": capfirst(self.opts.verbose_name_plural),
@@ -63,7 +64,9 @@ class QueueAdmin(_QueueAdmin):
             "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
             "actions_on_top": True,  # else the page of a list has an inline style, which a CSP refuses
             "media": self.media,
-            "queues": queues.depths(router.db_for_write(Queue)),
+            "queues": depths,
+            "more": any(depth.more for depth in depths),
+            "most": None if queues.are_all(depths) else queues.MOST_QUEUES,
             "may_pause": self.has_change_permission(request),
             "window": WINDOW,
             **(extra_context or {}),
@@ -99,5 +102,5 @@ class QueueAdmin(_QueueAdmin):
         )
         if changed:
             row = Queue.objects.using(alias).get(pk=name)
-            record(request, Queue, row, "Paused" if pause else "Resumed")
+            record(request, Queue, [row], "Paused" if pause else "Resumed")
         return changed

@@ -10,9 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db import router
+from django.db import router, transaction
 from django.db.models.functions import Now
-from django.template.response import TemplateResponse
 from django.utils.formats import localize
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext, pgettext, pgettext_lazy
@@ -22,6 +21,7 @@ from django_pgjobs import registry, rules, schedules
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
 from django_pgjobs.admin.filters import OwnFilters
+from django_pgjobs.admin.histories import ActHistory
 from django_pgjobs.admin.schedule_forms import ScheduleForm, rule_faults
 from django_pgjobs.exceptions import PgJobsError, UnknownKind
 from django_pgjobs.models import Schedule
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
     import datetime
 
     from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
 
     _ScheduleAdmin = admin.ModelAdmin[Schedule]
 else:
     _ScheduleAdmin = admin.ModelAdmin
 
 _SHOWN = 5  # ticks
-_TOLD = {"enable": _("Enabled"), "disable": _("Disabled"), "run_now": _("Run now")}
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60  # seconds
 
 
@@ -59,7 +58,7 @@ def in_words(schedule: Schedule) -> str:
     return gettext("every %(interval)s") % {"interval": schedule.every}
 
 
-class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
+class ScheduleAdmin(OwnFilters, ActHistory, _ScheduleAdmin):
     """Schedules, to look at, to switch, to run now, and to make."""
 
     form = ScheduleForm
@@ -71,6 +70,11 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
     ordering = ("name",)
     sortable_by = ()
     actions: Any = ("enable", "disable", "run_now")
+    act_labels: ClassVar = {
+        "enable": _("Enabled"),
+        "disable": _("Disabled"),
+        "run_now": _("Run now"),
+    }
     readonly_fields: ClassVar[Any] = ("coming", "last_at", "state", "origin", "arguments")
     _made_by_hand = ("name", "kind", "payload", "cron", "tz", "every", "missed", "enabled")
     _of_the_code = ("name", "kind", "arguments", "rule", "missed", "enabled")
@@ -177,29 +181,21 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
         self._switch(request, chosen, enabled=False)
 
     def _switch(self, request: HttpRequest, chosen: Any, *, enabled: bool) -> None:
-        count = idle = 0
-        for schedule in chosen.filter(enabled=not enabled):
-            rows = Schedule.objects.using(router.db_for_write(Schedule)).filter(pk=schedule.pk)
-            if not (rows.enable() if enabled else rows.disable()):
-                continue
-            record(request, Schedule, schedule, "enable" if enabled else "disable")
-            if enabled and schedule.removed_at is not None:
-                text = gettext(
-                    "%(schedule)s is on, but does not fire: it was removed from the code."
-                )
-                self.message_user(request, text % {"schedule": schedule}, messages.WARNING)
-                idle += 1
-            else:
-                count += 1
-        if idle and not count:
-            return
-        self._tell(
-            request,
-            count,
-            ngettext("%(count)s schedule is on.", "%(count)s schedules are on.", count)
-            if enabled
-            else ngettext("%(count)s schedule is off.", "%(count)s schedules are off.", count),
-        )
+        asked = chosen.count()
+        rows = ScheduleQuerySet(Schedule, using=router.db_for_write(Schedule))
+        with transaction.atomic(using=rows.db):
+            # Locked, so that those which are noted are those that are switched.
+            switched = list(chosen.filter(enabled=not enabled).select_for_update())
+            these = rows.filter(pk__in=[schedule.pk for schedule in switched])
+            _ = these.enable() if enabled else these.disable()
+            record(request, Schedule, switched, "enable" if enabled else "disable")
+        idle = [one for one in switched if enabled and one.removed_at is not None]
+        for schedule in idle:
+            text = gettext("%(schedule)s is on, but does not fire: it was removed from the code.")
+            self.message_user(request, text % {"schedule": schedule}, messages.WARNING)
+        left = max(0, asked - len(switched))
+        if len(idle) < len(switched) or left:
+            self._tell(request, *_switched(len(switched) - len(idle), left, enabled=enabled))
 
     @admin.action(permissions=["run"], description=_("Run selected schedules now"))
     def run_now(self, request: HttpRequest, chosen: Any) -> None:
@@ -216,7 +212,7 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
                 self.message_user(request, told, messages.ERROR)
                 continue
             if job.is_new:
-                record(request, Schedule, schedule, f"run_now #{job.job_id}")
+                record(request, Schedule, [schedule], f"run_now #{job.job_id}")
                 count += 1
             else:
                 text = gettext("No job was enqueued for %(schedule)s: job #%(job)s stands for it.")
@@ -225,22 +221,21 @@ class ScheduleAdmin(OwnFilters, _ScheduleAdmin):
         text = ngettext("%(count)s job was enqueued.", "%(count)s jobs were enqueued.", count)
         self._tell(request, count, text)
 
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Name the acts in the language of who reads."""
-        answer = super().history_view(request, object_id, extra_context)
-        if isinstance(answer, TemplateResponse) and answer.context_data:
-            for entry in answer.context_data["action_list"]:
-                act, space, job = entry.change_message.partition(" ")
-                entry.change_message = f"{_TOLD.get(act, act)}{space}{job}"
-        return answer
+    def _tell(self, request: HttpRequest, count: int, text: str, left: str = "") -> None:
+        told = text % {"count": localize(count)} if count else gettext("Nothing was changed.")
+        level = messages.SUCCESS if count else messages.WARNING
+        self.message_user(request, f"{told} {left}".rstrip(), level)
 
-    def _tell(self, request: HttpRequest, count: int, text: str) -> None:
-        if count:
-            self.message_user(request, text % {"count": localize(count)}, messages.SUCCESS)
-        else:
-            self.message_user(request, gettext("Nothing was changed."), messages.WARNING)
+
+def _switched(count: int, left: int, *, enabled: bool) -> tuple[int, str, str]:
+    """Return how many were switched, the text that says so, and one about those that were left."""
+    if enabled:
+        done = ngettext("%(count)s schedule is on.", "%(count)s schedules are on.", count)
+        rest = ngettext("%(count)s was on already.", "%(count)s were on already.", left)
+    else:
+        done = ngettext("%(count)s schedule is off.", "%(count)s schedules are off.", count)
+        rest = ngettext("%(count)s was off already.", "%(count)s were off already.", left)
+    return count, done, rest % {"count": localize(left)} if left else ""
 
 
 def _state(schedule: Schedule) -> tuple[str, str]:

@@ -78,7 +78,13 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={"verbose_name": "figure", "verbose_name_plural": "figures"},
+            options={
+                "verbose_name": "figure",
+                "verbose_name_plural": "figures",
+                "indexes": [
+                    models.Index(models.F("queue"), models.F("kind"), name="pgjobs_figure_names")
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Gate",

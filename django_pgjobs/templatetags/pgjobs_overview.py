@@ -19,7 +19,7 @@ def pgjobs_overview(context: Context) -> dict[str, Any]:
     from django_pgjobs.admin.overview import HOURS, overview  # noqa: PLC0415
     from django_pgjobs.windows import WINDOW  # noqa: PLC0415
 
-    user = context["request"].user
-    if not user.has_perm("django_pgjobs.view_job"):
+    request = context["request"]
+    if not request.user.has_perm("django_pgjobs.view_job"):
         return {"now": None}
-    return {"now": overview(), "hours": HOURS, "window": WINDOW}
+    return {"now": overview(), "hours": HOURS, "window": WINDOW, "here": request.path}

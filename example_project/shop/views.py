@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 
-from django_pgjobs import Job, enqueue
+from django_pgjobs import Job, get_job
 from example_project.shop.forms import CheckoutForm
 from example_project.shop.jobs import add_loyalty_points, book_courier, make_invoice
 from example_project.shop.models import Order, Product, SoldOut
@@ -32,10 +32,12 @@ def checkout(request: HttpRequest, product_id: int) -> HttpResponse:
             with transaction.atomic():
                 price = product.price
                 order = Order.objects.create(product=product, price=price, **form.cleaned_data)
-                enqueue("send_receipt", order_id=order.pk)  # by name
-                make_invoice.enqueue(order_id=order.pk)  # by function: checked by mypy
-                book_courier.enqueue(order_id=order.pk)
-                add_loyalty_points.enqueue(order_id=order.pk)
+                # All are about the order: its page here and its page in the admin find them by that.
+                # The first by name, the others by function, which mypy checks.
+                get_job("send_receipt").using(subject=order).enqueue(order_id=order.pk)
+                make_invoice.using(subject=order).enqueue(order_id=order.pk)
+                book_courier.using(subject=order).enqueue(order_id=order.pk)
+                add_loyalty_points.using(subject=order).enqueue(order_id=order.pk)
                 product.take_one()
         except SoldOut:
             form.add_error(None, "Sorry, somebody else has just bought the last one.")
@@ -47,8 +49,8 @@ def checkout(request: HttpRequest, product_id: int) -> HttpResponse:
 
 @never_cache
 def order_detail(request: HttpRequest, reference: UUID) -> HttpResponse:
-    """Show an order and its jobs: rows like any others."""
+    """Show an order and the jobs about it: rows like any others."""
     order = get_object_or_404(Order.objects.select_related("product"), reference=reference)
-    jobs = Job.objects.filter(payload__order_id=order.pk).order_by("pk")
+    jobs = Job.objects.for_subject(order).order_by("pk")
     context = {"order": order, "progress": Progress(jobs)}
     return render(request, "shop/order_detail.html", context)

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 from babel.messages.pofile import read_po
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.utils import timezone, translation
 from django.utils.text import capfirst
 
@@ -28,7 +30,14 @@ from tests.db import rows
 
 ADMIN = "/admin/django_pgjobs/"
 SAID = ("title", "alt", "aria-label", "placeholder", "label")
-SAID_BY_SCRIPTS = ("data-confirm", "data-done", "data-failed", "data-minute")
+SAID_BY_SCRIPTS = (
+    "data-confirm",
+    "data-done",
+    "data-failed",
+    "data-minute",
+    "data-away",
+    "data-out",
+)
 ADDRESSES = ("href", "src", "action", "name")
 OURS = re.compile(r"\bzz\w*|superuser")  # what the rows and the user of a tour are called
 # Titles of jobs, a rule, and what Django's own pages say alike in every language or in Spanish.
@@ -95,7 +104,7 @@ def fill() -> dict[str, Any]:
         Schedule.objects.create(**{"name": f"zzschedule{n}", "kind": "noop", **columns})
     named = {"kind": "zzkind", "queue": "zzmail"}
     failed = {**named, "errors": [error], "last_error": "zzerror", "finished_at": now}
-    return {
+    made = {
         "worker": worker,
         "pending": rows.make("pending", **named),
         "delayed": rows.make("pending", run_at=rows.FUTURE, **named),
@@ -104,6 +113,14 @@ def fill() -> dict[str, Any]:
         "failed": rows.make("failed", **failed),
         "cancelled": rows.make("cancelled", **named),
     }
+    LogEntry.objects.create(
+        user=User.objects.get(),
+        content_type=ContentType.objects.get_for_model(Job),
+        object_repr="500 zz",
+        action_flag=CHANGE,
+        change_message="cancel (queue=zzmail)",
+    )
+    return made
 
 
 def tour(client, language: str) -> tuple[Tour, list[Any]]:

@@ -36,6 +36,7 @@ def test_it_shows_what_waits_runs_and_has_failed():
     now = overview()
     assert now._asdict() == {
         "due": 2,
+        "more": False,
         "oldest": rows.AGO,
         "delayed": 1,
         "running": 1,

@@ -236,7 +236,20 @@ def test_acts_switch_and_run_and_are_recorded(as_user):
     entries = LogEntry.objects.order_by("pk").values_list("object_repr", "change_message")
     assert list(entries) == [("one", "disable"), ("one", "enable"), ("off", f"run_now #{made.pk}")]
     assert f"Run now #{made.pk}" in client.get(f"{LIST}{off.pk}/history/").text
-    assert "off (Run now)" in client.get(f"/admin/django_pgjobs/job/{made.pk}/change/").text
+    assert "off (by hand)" in client.get(f"/admin/django_pgjobs/job/{made.pk}/change/").text
+
+
+@pytest.mark.parametrize(("act", "word"), [("enable", "on"), ("disable", "off")])
+def test_it_is_told_how_many_were_switched_already(as_user, act, word):
+    client = as_user("superuser")
+    both = [make(name=name, enabled=name == "a") for name in ("a", "b")]
+    for expected in (
+        f"1 schedule is {word}. 1 was {word} already.",
+        f"Nothing was changed. 2 were {word} already.",
+    ):
+        [told] = chosen(client, act, *both).context["messages"]
+        assert str(told) == expected
+    assert LogEntry.objects.count() == 1
 
 
 def test_running_what_cannot_run_says_why(as_user):

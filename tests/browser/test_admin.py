@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.sessions.models import Session
 
 from django_pgjobs.models import Job, Queue
 from tests.app.probes import hold, record
 from tests.browser import scene
+from tests.browser.conftest import PASSWORD
 from tests.browser.looks import keep, unreachable, unreadable
 from tests.db import rows
 from tests.waiting import eventually
@@ -163,3 +165,84 @@ def test_whatever_is_long_breaks(page, log_in):
 def test_every_control_is_reached_by_the_keyboard(page, at_work):
     faults = [fault for _ in visited(page, at_work) for fault in unreachable(page)]
     assert not faults, "\n".join(faults)
+
+
+@pytest.fixture
+def overview(page, log_in):
+    """The overview in a tab whose complaints are expected, with a clock that the test moves."""
+    log_in()
+    tab = page.context.new_page()
+    tab.clock.install()
+    tab.goto("/admin/django_pgjobs/")
+    tab.wait_for_selector(".u-legend")
+    return tab
+
+
+def test_the_overview_says_that_the_session_has_ended_and_leads_back(overview, page):
+    told = overview.locator(".pgjobs-stale")
+    assert told.inner_text().strip() == ""
+    first = rows.make("pending")
+    overview.clock.run_for(10_000)
+    overview.locator(".pgjobs-cards").get_by_role("link", name="1", exact=True).wait_for()
+    Session.objects.all().delete()
+    shown = overview.evaluate(
+        "new Intl.DateTimeFormat('en-us', {dateStyle: 'short', timeStyle: 'medium'}).format(new Date())"
+    )
+    overview.clock.run_for(20_000)
+    told.get_by_role("link").wait_for()
+    assert (
+        "You are logged out, or may no longer see jobs. These figures are of" in told.inner_text()
+    )
+    assert shown in told.inner_text()
+    assert told.get_attribute("role") == "status"
+    assert unreadable(overview, 1280) == []
+    keep(overview, "overview-logged-out")
+    told.get_by_role("link", name="Log in again").click()
+    overview.get_by_label("Username").fill("root")
+    overview.get_by_label("Password").fill(PASSWORD)
+    overview.get_by_role("button", name="Log in").click()
+    overview.wait_for_url("**/admin/django_pgjobs/")
+    assert Job.objects.get() == first
+
+
+@pytest.mark.parametrize("how", ["refused", "500", "nonsense"])
+def test_the_overview_says_that_the_server_is_away_until_it_answers(overview, how):
+    answers = {
+        "refused": lambda route: route.abort(),
+        "500": lambda route: route.fulfill(status=500),
+        "nonsense": lambda route: route.fulfill(status=200, body="<html>"),
+    }
+    told = overview.locator(".pgjobs-stale")
+    overview.route("**/figures/", answers[how])
+    overview.clock.run_for(10_000)
+    overview.get_by_text("The server gives no new figures.").wait_for()
+    assert not told.get_by_role("link").count()
+    overview.unroute("**/figures/")
+    overview.clock.run_for(10_000)
+    overview.get_by_text("The server gives no new figures.").wait_for(state="detached")
+    assert told.inner_text().strip() == ""
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for(overview):
+    overview.route("**/figures/", lambda route: None)
+    overview.clock.run_for(20_000)
+    overview.get_by_text("The server gives no new figures.").wait_for()
+    overview.unroute("**/figures/")
+
+
+@pytest.mark.parametrize("query", ["", "?status=failed", "?status=pending"])
+def test_the_last_error_is_seen_in_full_beside_the_filters(page, log_in, query):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    error = (
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='partner.example', port=443)"
+    )
+    for status in ("failed", "pending"):
+        named = {"kind": "synchronise_the_stock", "queue": "partners", "priority": -50}
+        rows.make(status, **named, last_error=error, attempts=12, max_attempts=25)
+    log_in()
+    page.goto(f"/admin/django_pgjobs/job/{query}")
+    cell = page.locator(".field-error").first
+    assert "HTTPSConnectionPool" in cell.inner_text()
+    table = page.locator("#result_list").locator("..")
+    assert table.evaluate("e => e.scrollWidth <= e.clientWidth"), query
+    keep(page, f"last-error{query[1:].replace('=', '-')}")

@@ -7,6 +7,7 @@ from typing import Any
 from unittest import skipIf
 
 import django
+from django.contrib.auth.models import User
 from django.test import SimpleTestCase, TestCase
 from django.utils import timezone
 
@@ -45,6 +46,21 @@ class OrderPageTests(TestCase):
     def test_the_jobs_of_others_are_not_on_it(self) -> None:
         self.client.post(self.order.product.get_absolute_url(), {"email": "bob@example.com"})
         self.assertContains(self.page(), "send_receipt", count=1)
+
+    def test_its_jobs_are_found_by_what_they_are_about(self) -> None:
+        Job.objects.update(payload={})
+        self.assertEqual(Job.objects.for_subject(self.order).count(), 4)
+        self.assertContains(self.page(), "0 of 4 jobs are finished")
+
+    def test_staff_see_its_jobs_and_change_nothing(self) -> None:
+        self.client.force_login(User.objects.create_superuser("staff"))
+        self.assertContains(self.client.get("/admin/shop/order/"), self.order.email)
+        address = f"/admin/shop/order/{self.order.pk}/change/"
+        for job in Job.objects.all():
+            link = f'href="/admin/django_pgjobs/job/{job.pk}/change/"'
+            self.assertContains(self.client.get(address), link)
+        self.assertNotContains(self.client.get(address), 'name="_save"')
+        self.assertEqual(self.client.post(address, {"email": "x@example.com"}).status_code, 403)
 
     def test_it_looks_again_while_something_goes_on(self) -> None:
         for sign in ("order.js", 'http-equiv="refresh"', "Reload it"):
