@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgjobs.admin import lists, queues, windows
+from django_pgjobs import queues, windows
+from django_pgjobs.admin import lists
 from django_pgjobs.admin.overview import overview
 from tests.db import rows
 
