@@ -39,5 +39,5 @@ class Line:
         return said
 
     def note_written(self, said: Progress, now: float) -> None:
-        """Take note that this was written, or will never be."""
+        """Take note that this is written."""
         self._written, self._quiet_until = said, now + QUIET

@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from django_pgjobs import statements
 from django_pgjobs.attempts import Held
@@ -22,6 +23,13 @@ from django_pgjobs.lines import Line, Progress
 from django_pgjobs.sessions import DATABASE_ERRORS, Execute, reason, refused
 
 logger = logging.getLogger(__name__)
+
+
+class Answer(NamedTuple):
+    """What the rows say: which tokens have their progress in them, and which are asked to stop."""
+
+    written: set[Token]
+    asked: set[Token]
 
 
 class Relay:
@@ -54,25 +62,26 @@ class Relay:
             self._next, self._listened = now + self._poll, bool(listening)
         elif not self._ended:
             return
-        said = [(held, line, line.unwritten()) for held, line in self._ended]
-        said += [(held, line, line.unwritten(now)) for held, line in listening]
-        words = [(held.claim, line, progress) for held, line, progress in said if progress]
+        lines = [(held, line, line.unwritten()) for held, line in self._ended]
+        lines += [(held, line, line.unwritten(now)) for held, line in listening]
+        words = [(held.claim, line, progress) for held, line, progress in lines if progress]
         unasked = {held.claim.token: held for held, line in listening if not line.asked}
         if not (words or unasked):
             return
-        written = [(claim, progress) for claim, _, progress in words]
+        said = [(claim, progress) for claim, _, progress in words]
         try:
-            asked = exchange(execute, self._worker, written, list(unasked))
+            answer = exchange(execute, self._worker, said, list(unasked))
         except DATABASE_ERRORS as error:
             if not refused(error):
                 raise  # on the next connection it is tried again
             # A trigger of the project's, say. No settle may wait for it.
             logger.warning("Requests to stop and progress were refused: %s", reason(error))
-            asked = set()
+            answer = Answer(set(), set())
         self._ended.clear()
-        for _, line, progress in words:
-            line.note_written(progress, now)
-        for token in asked & unasked.keys():
+        for claim, line, progress in words:
+            if claim.token in answer.written:
+                line.note_written(progress, now)
+        for token in answer.asked & unasked.keys():
             handlers.ask(unasked[token])
 
 
@@ -81,8 +90,8 @@ def exchange(
     worker: int,
     said: Sequence[tuple[Claim, Progress]],
     listening: Sequence[Token] = (),
-) -> set[Token]:
-    """Write the progress of some claims; return the tokens of those listening that are to stop.
+) -> Answer:
+    """Write the progress of some claims, and look which of those listening are to stop.
 
     Where a row is locked, or belongs to another claim by now, nothing is written.
     """
@@ -96,4 +105,7 @@ def exchange(
     ]
     ids = [job for job, _ in listening]
     params = {"worker": worker, "rows": json.dumps(rows), "listening": ids}
-    return set(execute(statements.EXCHANGE, params))
+    answer = Answer(set(), set())
+    for job, claims, is_asked in execute(statements.EXCHANGE, params):
+        (answer.asked if is_asked else answer.written).add((job, claims))
+    return answer

@@ -301,8 +301,8 @@ where {_SETTLED} and {_FREE}
 returning j.id, j.claims
 """
 
-# Run by lines.exchange(), for handlers at work. A locked row is left: progress is soon said again, and a
-# request cannot be there before it is committed. Raw: the fence, and both ways in one round trip.
+# Run by relay.exchange(), for handlers at work. A locked row is left for the next time. It answers with
+# false what is written, with true what is to stop. Raw: the fence, and both ways in one round trip.
 EXCHANGE = f"""
 with said as materialized (
     select * from jsonb_to_recordset(%(rows)s::jsonb) s(id bigint, claims int, progress jsonb)
@@ -315,8 +315,10 @@ written as (
     update {JOB} j set meta = j.meta || jsonb_build_object(
         'progress', s.progress || jsonb_build_object('at', {NOW}))
     from said s where {_SETTLED} and j.id = any(array(select id from free))
+    returning j.id, j.claims
 )
-select id, claims from {JOB}
+select id, claims, false from written
+union all select id, claims, true from {JOB}
 where id = any(%(listening)s::bigint[]) and locked_by = %(worker)s and cancel_requested_at is not null
 """
 

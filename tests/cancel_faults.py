@@ -25,9 +25,9 @@ def requests_reach_any_claim() -> None:
     from django_pgjobs.claims import Claim  # noqa: PLC0415 -- likewise
 
     Claim.token = property(lambda claim: (claim.id, 1))
-    select = "select id, claims from"
+    select = "select id, claims, true from"
     assert select in statements.EXCHANGE, "Adapt the fault."
-    statements.EXCHANGE = statements.EXCHANGE.replace(select, "select id, 1 from")
+    statements.EXCHANGE = statements.EXCHANGE.replace(select, "select id, 1, true from")
 
 
 def progress_is_not_fenced() -> None:

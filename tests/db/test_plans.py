@@ -170,7 +170,7 @@ def test_what_goes_between_handlers_and_rows_finds_these_by_the_primary_key(fill
 
     plan = explain(filled, statements.EXCHANGE, params, mode)
 
-    assert plan.locked == 50
+    assert plan.written == plan.locked == 50
     assert plan.indexes == {JOB_KEY}
     assert JOB not in plan.seq_scans
     assert plan.buffers < 100 + 50 * len(ids)

@@ -222,6 +222,9 @@ def test_a_row_that_somebody_has_locked_is_left_and_no_other_waits_for_it(
     with in_thread(carry) as result:
         assert result() == 1
     assert (progress(locked), progress(free)) == (None, (0.5, ""))
+    other_session.rollback()
+    carry(1.0)
+    assert progress(locked) == (0.5, ""), "it need not be said again"
 
 
 def test_a_statement_that_fails_leaves_what_was_said_for_the_next(carry, running, monkeypatch):
