@@ -72,6 +72,8 @@ def test_what_a_worker_wrote_down_is_what_it_serves_and_knows(processes, transac
         (("pgjobs", "show", "1"), 1, "there is none"),
         (("pgjobs", "retry", "--all"), 1, "Retried 0 jobs."),
         (("pgjobs", "check"), 0, "can run every waiting job"),
+        (("pgjobs", "check", "-v", "0", "--settings=tests.settings_worker"), 0, "can run every"),
+        (("pgjobs", "--no-color", "check"), 0, "can run every"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

@@ -11,7 +11,7 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
-from django_pgjobs import Limit, Rate, explaining, get_job, job
+from django_pgjobs import Limit, Rate, explaining, explanations, get_job, job
 from django_pgjobs.board import Board
 from django_pgjobs.claims import Claimer
 from django_pgjobs.leases import Lease
@@ -284,7 +284,8 @@ def test_only_queues_that_a_worker_of_it_serves_stand_before_it():
 
 
 def test_a_line_is_counted_up_to_a_number(monkeypatch):
-    monkeypatch.setattr(explaining, "MOST", 3)
+    for module in (explaining, explanations):
+        monkeypatch.setattr(module, "MOST", 3)
     worker()
     texts = [noop.enqueue().explain().text for _ in range(6)]
     assert "the next in line" in texts[0]
