@@ -3,89 +3,25 @@
 The limits that count are those that the latest worker which serves the queue wrote down at its start, so
 that it takes no handler code to ask.
 
-Invariant: of all that stands in a job's way the answer names what holds it up longest for certain, in the
-order of `_PENDING`; it changes nothing, and what it counts it counts no further than `MOST`.
+Invariant: of all that stands in a job's way the answer names what has to go before anything else matters, in
+the order of `_PENDING`; it changes nothing, and what it counts it counts no further than `MOST`.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from django_pgjobs import conf, obstacles
+from django_pgjobs.explanations import MOST, Explanation
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.sessions import Execute, execute_on_django
 
-MOST = 1_000  # jobs that are counted before one, and running ones that are looked at
 _NAMED = 5  # of the jobs that hold a key
-
-_TEXTS = {
-    "gone": _("There is no such job any more."),
-    "done": _("It is done, since %(at)s."),
-    "failed": _("It was given up at %(at)s, after attempt %(attempt)s: %(error)s"),
-    "cancelled": _("It was cancelled at %(at)s."),
-    "blocked": _("It waits for other jobs."),
-    "running": _("It is running on the worker %(worker)s, since %(at)s."),
-    "stopping": _(
-        "It is running on the worker %(worker)s, since %(at)s, and was asked to stop at %(asked)s."
-    ),
-    "lost": _(
-        "Its worker %(worker)s is dead or silent. The next worker or reapjobs that looks takes the job back."
-    ),
-    "delayed": _("It is not due before %(until)s, for attempt %(attempt)s."),
-    "locked": _(
-        "A transaction has locked its row, in the server's process %(process)s since %(at)s: that of a worker "
-        "which is running it, or of somebody who is changing it."
-    ),
-    "paused": _("Its queue, %(queue)s, is paused since %(at)s (by: %(by)s)."),
-    "unserved": _("None of the %(living)s living workers serves its queue, %(queue)s."),
-    "keys_unserved": _(
-        "It has a key, %(key)s, and its queue, %(queue)s, is claimed by transaction, where no job with a "
-        "key is claimed."
-    ),
-    "unknown_kind": _(
-        "No living worker that serves its queue knows its kind, %(kind)s. Whichever claims it fails it at once."
-    ),
-    "key_limit": _(
-        "Its key, %(key)s, has %(running)s running jobs and may have %(limit)s. It is held by: %(held_by)s."
-    ),
-    "order": _(
-        "The jobs of its key, %(key)s, run in order, and job %(job)s before it has not come to its end."
-    ),
-    "key_rate": _("The rate of its key, %(key)s, allows the next start at %(until)s."),
-    "queue_limit": _(
-        "Its queue, %(queue)s, has %(running)s running jobs and may have %(limit)s. It is held by: %(held_by)s."
-    ),
-    "queue_rate": _("The rate of its queue, %(queue)s, allows the next start at %(until)s."),
-}
-ANSWERS = (*_TEXTS, "next")
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a job is not running, or what else is true of it."""
-
-    answer: str  # one of `ANSWERS`
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """A sentence or two, in the language that is active."""
-        shown = {name: _shown(value) for name, value in self.facts.items()}
-        if self.answer == "next":
-            return f"{_in_line(self.facts['behind'])} {_served(self.facts['workers'])}"
-        return str(_TEXTS[self.answer] % shown)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class _Standing(NamedTuple):
@@ -300,41 +236,6 @@ _PENDING: tuple[Callable[[_Asked], _Answer], ...] = (
     _unknown,
     _limited,
 )
-
-# ------------------------------------------------------------------------------------------ words
-
-
-def _in_line(behind: int) -> str:
-    if behind >= MOST:
-        return ngettext(
-            "It is due, and in line behind %(count)s job or more.",
-            "It is due, and in line behind %(count)s jobs or more.",
-            behind,
-        ) % {"count": f"{behind:,}"}
-    if behind:
-        return ngettext(
-            "It is due, and in line behind %(count)s job.",
-            "It is due, and in line behind %(count)s jobs.",
-            behind,
-        ) % {"count": behind}
-    return str(_("It is due, and the next in line."))
-
-
-def _served(workers: int) -> str:
-    return ngettext(
-        "%(count)s living worker serves its queue.",
-        "%(count)s living workers serve its queue.",
-        workers,
-    ) % {"count": workers}
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, datetime.datetime):
-        here = timezone.localtime(value) if timezone.is_aware(value) else value
-        return f"{here:%Y-%m-%d %H:%M:%S %Z}".rstrip()
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "–" if value is None else str(value)  # noqa: RUF001 -- an en dash stands for nothing
 
 
 def _record(value: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from django.utils.translation import pgettext_lazy
 
 from django_pgjobs import cancelling, explaining, lifecycle, notify, subjects, waiting
 from django_pgjobs.cancelling import CancelReply
-from django_pgjobs.explaining import Explanation
+from django_pgjobs.explanations import Explanation
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
 from django_pgjobs.timetable import Schedule as Schedule  # noqa: PLC0414 -- Django looks for models here

@@ -6,7 +6,7 @@ Invariant: it changes nothing, reads by indexes alone, and each count ends at a 
 from __future__ import annotations
 
 from django_pgjobs.lifecycle import NOW
-from django_pgjobs.statements import FREE, HEAD, JOB, KEYED, QUEUE, WORKER, lanes_of, queue_names
+from django_pgjobs.statements import FREE, HEAD, JOB, KEYED, QUEUE, WORKER, queue_names
 
 GATE = "django_pgjobs_gate"
 
@@ -94,54 +94,50 @@ select
 _ME = f"me as materialized (select * from {JOB} where id = %(id)s)"
 
 
-def _ahead(lanes: str, waiting: str) -> str:
-    """Count the due jobs of these lanes that come before it by priority, time and id.
+_OF_KEY = f"{KEYED} and concurrency_key = (select concurrency_key from me)"
 
-    In a lane of a higher priority those are all of them; the bound is one value in either case, so that
-    the index ends where they do. In order, so that the server takes it, whatever its statistics say.
+
+def _ahead(waiting: str, among: str) -> str:
+    """Return the count of due jobs that come before one, by priority, time and id.
+
+    They are counted in all the queues that one of the workers has which serve its own. In a lane of a higher
+    priority they are all of them; the bound is one value in either case, so that the index ends where they
+    do. In order, so that the server takes it, whatever its statistics say.
     """
     before = "case when lane.priority > me.priority then 'infinity' else me.run_at end, me.id"
-    return f"""select count(*) from (
-    select from {lanes} lane cross join me cross join lateral (
-        select from {JOB} where {waiting} and queue = lane.queue and priority = lane.priority
-            and run_at <= {NOW} and (run_at, id) < ({before})
-        order by run_at, id limit %(most)s) job
-    where lane.priority >= me.priority and lane.run_at <= {NOW}
-    limit %(most)s) ahead"""
-
-
-# Run by explaining for a job without a key: how many due ones come before it, in all the queues that one of
-# the workers has which serve its own. Raw: jumps from lane to lane, as the full claim. Index: pgjobs_job_claim.
-AHEAD = f"""
+    return f"""
 with recursive {_ME},
 team as materialized (
     select w.queues, w.exclude from {WORKER} w, me where {_STARTS} and {_serves("me.queue")}
 ),
-{queue_names("names", FREE)},
+{queue_names("names", waiting)},
 served as (
     select name from names where name is not null
         and not exists (select from {QUEUE} q where q.name = names.name and q.paused_at is not null)
         and exists (select from team w where {_serves("names.name")})
 ),
-{lanes_of("served")}
-{_ahead("found", FREE)}
+lane(queue, priority, run_at) as (
+    select first.* from served cross join lateral (
+        select queue, priority, run_at from {JOB} where {among} and queue = served.name {HEAD}) first
+  union all
+    select next.* from lane cross join lateral (
+        select queue, priority, run_at from {JOB}
+        where {among} and queue = lane.queue and priority < lane.priority {HEAD}) next
+)
+select count(*) from (
+    select from lane cross join me cross join lateral (
+        select from {JOB} where {among} and queue = lane.queue and priority = lane.priority
+            and run_at <= {NOW} and (run_at, id) < ({before})
+        order by run_at, id limit %(most)s) job
+    where lane.priority >= me.priority and lane.run_at <= {NOW}
+    limit %(most)s) ahead
 """
 
-# Run by explaining for a job with a key: how many due ones of the key come before it in its queue. Raw: as
-# above. Index: pgjobs_job_keyed.
-_OF_KEY = f"{KEYED} and concurrency_key = (select concurrency_key from me)"
-AHEAD_IN_KEY = f"""
-with recursive {_ME},
-lanes(queue, priority, run_at) as (
-    (select queue, priority, run_at from {JOB}
-        where {_OF_KEY} and queue = (select queue from me) {HEAD})
-  union all
-    select next.* from lanes cross join lateral (
-        select queue, priority, run_at from {JOB}
-        where {_OF_KEY} and queue = lanes.queue and priority < lanes.priority {HEAD}) next
-)
-{_ahead("lanes", _OF_KEY)}
-"""
+
+# Run by explaining for a job without a key, and for one with a key: how many due ones come before it, those of
+# the key alone. Raw: jumps from lane to lane, as the full claim. Indexes: pgjobs_job_claim, pgjobs_job_keyed.
+AHEAD = _ahead(FREE, FREE)
+AHEAD_IN_KEY = _ahead(KEYED, _OF_KEY)
 
 # Run by explaining for a job of a key whose jobs run in order. Index: pgjobs_job_order.
 AHEAD_IN_ORDER = f"""

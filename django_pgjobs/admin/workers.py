@@ -11,8 +11,8 @@ from django.db.models import Case, Count, F, IntegerField, OuterRef, Subquery, V
 from django.db.models.functions import Coalesce, Now
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
 
 from django_pgjobs import conf
 from django_pgjobs.admin.filters import OwnFilters
@@ -108,11 +108,11 @@ class WorkerAdmin(OwnFilters, _WorkerAdmin):
     @admin.display(description=_("queues"))
     def served(self, worker: Worker) -> str:
         """Those that it was told, or all."""
-        if not worker.queues:
-            return str(_("every queue"))
-        # Plain SQL may have put anything there.
-        names = worker.queues if isinstance(worker.queues, list) else [worker.queues]
-        return ", ".join(map(str, names))
+        if worker.queues:
+            return _named(worker.queues)
+        if worker.exclude:
+            return gettext("every queue but %(queues)s") % {"queues": _named(worker.exclude)}
+        return gettext("every queue")
 
     @admin.display(description=_("running jobs"))
     def running(self, worker: Any) -> str:
@@ -121,3 +121,8 @@ class WorkerAdmin(OwnFilters, _WorkerAdmin):
             return "0"
         url = reverse(f"{self.admin_site.name}:django_pgjobs_job_changelist")
         return format_html('<a href="{}?status=running">{}</a>', url, worker.jobs)
+
+
+def _named(queues: Any) -> str:
+    """Name the queues of a list, in whose place plain SQL may have put anything."""
+    return ", ".join(map(str, queues if isinstance(queues, list) else [queues]))

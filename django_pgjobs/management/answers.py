@@ -28,7 +28,7 @@ class Answer(NamedTuple):
         """Return what is printed."""
         if not as_json:
             return self.text
-        return json.dumps(self.data, indent=2, ensure_ascii=False, default=_jsonable)
+        return json.dumps(self.data, indent=2, default=_jsonable)  # ASCII, for terminals too
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from django.db import connection
@@ -10,6 +11,7 @@ from django.db import connection
 from django_pgjobs.models import Job
 from tests.app.jobs import noop
 from tests.app.probes import hold
+from tests.poolers import Pooler, needs_pgbouncer
 from tests.waiting import eventually
 
 
@@ -70,6 +72,8 @@ def test_what_a_worker_wrote_down_is_what_it_serves_and_knows(processes, transac
         (("pgjobs", "show", "1"), 1, "there is none"),
         (("pgjobs", "retry", "--all"), 1, "Retried 0 jobs."),
         (("pgjobs", "check"), 0, "can run every waiting job"),
+        (("pgjobs", "check", "-v", "0", "--settings=tests.settings_worker"), 0, "can run every"),
+        (("pgjobs", "--no-color", "check"), 0, "can run every"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -85,3 +89,22 @@ def test_a_server_that_does_not_answer_is_told_in_one_line(processes, transactio
     assert process.wait() == 1
     assert "cannot be asked" in process.output
     assert "Traceback" not in process.output
+
+
+@needs_pgbouncer
+def test_it_works_through_a_pooler_and_says_so(processes, transactional_db):
+    jobs = [noop.enqueue(i=n) for n in range(3)]
+    settings = {"size": 2, "min_pool_size": "2", "server_round_robin": "1"}
+    with Pooler(os.environ["PGJOBS_TEST_URL"], **settings) as pooler:
+        way = {"PGJOBS_TEST_CONNECTION": json.dumps(pooler.address)}
+        verbs = (["stats"], ["list"], ["explain", str(jobs[0].pk)], ["check"], ["pause", "x"])
+        for verb in verbs:
+            assert told(processes.start("pgjobs", *verb, "--json", **way))
+        process = processes.start("pgjobs", "doctor", "--json", **way)
+        assert process.wait() == 1, process.output
+    found = {one["check"]: one for one in json.loads(process.output)["findings"]}
+    assert {check for check, one in found.items() if one["severity"] != "ok"} == {
+        "pooler",
+        "queues",
+    }
+    assert "pgjobs.W00" in found["pooler"]["what"]

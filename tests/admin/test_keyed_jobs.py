@@ -83,7 +83,7 @@ def test_what_was_not_counted_is_not_told_as_none(as_user):
         keyed("a", run_at=rows.FUTURE)
     keyed("b", run_at=rows.AGO)
     rows.make("pending", queue="few")
-    few, many = queues.depths()[-2:]
+    few, many = queues.depths("default")[-2:]
     assert [(q.name, q.more) for q in (few, many)] == [("few", False), ("q", True)]
     text = as_user("viewer").get(QUEUES).text
     assert ">0+<" in text

@@ -372,3 +372,8 @@ def test_the_page_of_a_job_says_why_it_is_not_running(as_user, settings, key):
     worker.delete()
     settings.LANGUAGE_CODE = "fr"
     assert "Aucun des 0 workers vivants ne sert sa file" in client.get(page).text
+
+
+def test_the_list_of_workers_says_which_queues_are_left_out(as_user):
+    rows.make_worker(exclude=["mail", "pdf"])
+    assert "every queue but mail, pdf" in as_user("viewer").get(WORKERS).text

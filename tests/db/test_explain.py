@@ -11,7 +11,7 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
-from django_pgjobs import Limit, Rate, explaining, get_job, job
+from django_pgjobs import Limit, Rate, explaining, explanations, get_job, job
 from django_pgjobs.board import Board
 from django_pgjobs.claims import Claimer
 from django_pgjobs.leases import Lease
@@ -284,7 +284,8 @@ def test_only_queues_that_a_worker_of_it_serves_stand_before_it():
 
 
 def test_a_line_is_counted_up_to_a_number(monkeypatch):
-    monkeypatch.setattr(explaining, "MOST", 3)
+    for module in (explaining, explanations):
+        monkeypatch.setattr(module, "MOST", 3)
     worker()
     texts = [noop.enqueue().explain().text for _ in range(6)]
     assert "the next in line" in texts[0]
@@ -311,6 +312,48 @@ def test_in_order_the_line_is_that_of_the_ids(kinds, monkeypatch):
     first = apply.enqueue(customer=7)
     apply.using(priority=9).enqueue(customer=7)
     assert answer(first, behind=0) == "next"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_answered_is_what_claims_do(kinds, settings, seed):
+    chance = random.Random(seed)  # noqa: S311 -- the same each time
+    settings.PGJOBS = {"QUEUES": {"slow": {"concurrency": 2}, "api": {"rate": Rate(2, per=900)}}}
+    declare("two", concurrency=Limit(2, key="customer"))
+    declare("rated", rate=Rate(1, per=900, burst=1, key="customer"))
+    declare("ordered", concurrency=Limit(1, key="customer"), ordered=True)
+    declare("free")
+    Queue.objects.create(name="paused", paused_at=rows.AGO)
+    by = worker(exclude=["elsewhere"])
+    limited = claimer(by, exclude=["elsewhere"])
+
+    for _ in range(3):
+        for _ in range(15):
+            kind = chance.choice(["two", "rated", "ordered", "free"])
+            queue = chance.choice(["a", "b", "slow", "api", "paused", "elsewhere"])
+            get_job(kind).using(
+                queue=queue if chance.random() < 0.5 else "a",
+                priority=chance.choice([0, 0, 7]),
+                delay=chance.choice([-5, -1, 0, 900]),
+            ).enqueue(customer=chance.randrange(3))
+        waiting = {one.pk: (one, one.explain()) for one in Job.objects.pending()}
+        free = Claimer("default", by, None, ["slow", "api", "elsewhere"])
+        claimed = rows.ids(free.claim(rows.execute, 100))
+        while some := rows.ids(taken(by=limited)):
+            claimed += some
+        for pk, (one, said) in waiting.items():
+            at_the_head = said.answer == "next" and not said.facts["behind"]
+            if at_the_head and one.queue not in (
+                "slow",
+                "api",
+            ):  # where the head of which key goes?
+                assert pk in claimed, (one.kind, one.queue, one.concurrency_key, said)
+            if said.answer not in ("next", "order"):  # the one before it may have gone
+                assert pk not in claimed, (one.kind, one.queue, one.concurrency_key, said)
+        assert len(waiting) > len(claimed) > 0
+        some = [pk for pk in claimed if chance.random() < 0.6]
+        Job.objects.filter(pk__in=some).update(
+            status="done", finished_at=rows.AGO, locked_at=None, locked_by=None
+        )
 
 
 # --------------------------------------------------------------------------------------- manners

@@ -160,7 +160,7 @@ def test_show_masks_secrets_and_shows_all_else():
 def test_what_a_row_holds_cannot_command_a_terminal():
     job = rows.make(kind="a\x1b[2J\u202eb", queue="q\x9b", last_error="\x1b]0;x\x07")
     printed = run("show", job.pk) + run("list") + run("stats") + run("check", status=1)
-    printed += run("explain", job.pk)
+    printed += run("explain", job.pk) + run("list", "--json") + run("show", job.pk, "--json")
     assert not any(c in printed for c in "\x1b\x9b\x07\u202e")
     assert "\\x1b[2J" in printed
 

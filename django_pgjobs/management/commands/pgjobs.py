@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -60,6 +60,7 @@ class Command(BaseCommand):
                 metavar="ALIAS",
                 help="the database of the jobs, if no router says it",
             )
+            _accept_options_of_django(own)
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the answer; exit with its status unless that is 0."""
@@ -72,6 +73,17 @@ class Command(BaseCommand):
         self.stdout.write(answer.written(as_json=options["json"]))
         if answer.status:
             sys.exit(answer.status)
+
+
+def _accept_options_of_django(parser: ArgumentParser) -> None:
+    """Take them behind the verb too, where people write them; before it they are documented."""
+    for option in ("--settings", "--pythonpath"):
+        parser.add_argument(option, default=SUPPRESS, help=SUPPRESS)
+    parser.add_argument(
+        "-v", "--verbosity", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS
+    )
+    for flag in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+        parser.add_argument(flag, action="store_true", default=SUPPRESS, help=SUPPRESS)
 
 
 def _told(error: Exception, database: str) -> str:
