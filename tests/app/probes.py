@@ -18,7 +18,7 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone, translation
 
-from django_pgjobs import job
+from django_pgjobs import Limit, job
 from tests import ledger
 from tests.waiting import eventually
 
@@ -41,6 +41,12 @@ def hold(key: str) -> None:
     gate = Path(os.environ["PGJOBS_TEST_FOLDER"]) / f"gate-{key}"
     eventually(gate.exists, within=60)
     ledger.note("end", key)
+
+
+@job(concurrency=Limit(3))
+def hold_at_most_three(key: str) -> None:
+    """As above, three at a time."""
+    hold.handler(key)
 
 
 @job
@@ -116,6 +122,15 @@ def hold_gil(key: str, seconds: int) -> None:
 
 
 @job
+def compute(key: str, seconds: int) -> None:
+    """Let other threads of this process run as little as Python code can."""
+    ledger.note("start", key)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+@job
 def allocate(key: str, megabytes: int) -> None:
     """Use memory."""
     ledger.note("start", key)
@@ -160,6 +175,9 @@ def litter(what: str) -> None:
             Group.objects.create(name="left open")
         case "failed query":
             _fail_unnoticed()
+        case "begin by hand":
+            _query("begin")
+            Group.objects.create(name="left open")
         case "failed query in atomic":
             transaction.atomic().__enter__()
             _fail_unnoticed()

@@ -7,6 +7,7 @@ from collections import Counter, deque
 
 import pytest
 from django.db import connection
+from psycopg.errors import SerializationFailure
 
 from django_pgjobs import Limit
 from django_pgjobs.models import Gate, Job
@@ -92,3 +93,25 @@ def test_no_instant_sees_more_of_a_key_at_work_than_its_limit(limit):
 
     assert most_at_a_time() == {f"call:{n}": limit for n in range(KEYS)}
     assert not Job.objects.exclude(status="done", claims=1).exists()
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_limit_holds_whatever_isolation_level_the_project_has_chosen(monkeypatch, level):
+    """At these a count would see what was at work before the gate was waited for."""
+    options = f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {"options": options})
+    connection.close()  # the test's own sessions begin anew with it, as those of the workers do
+    failures: list[Exception] = []
+    execute = Session._execute
+
+    def execute_once(session: Session, *arguments: object) -> object:
+        try:
+            return execute(session, *arguments)
+        except SerializationFailure as error:  # which would be tried again
+            failures.append(error)
+            raise
+
+    monkeypatch.setattr(Session, "_execute", execute_once)
+    test_no_instant_sees_more_of_a_key_at_work_than_its_limit(1)
+    assert failures == []
+    connection.close()
