@@ -129,11 +129,12 @@ def test_a_transaction_timeout_of_the_server_hits_the_transaction_of_a_handler_a
         pytest.skip("transaction_timeout is of PostgreSQL 17")
     settings = {"CONN_MAX_AGE": None, "OPTIONS": {"options": "-c transaction_timeout=1500"}}
     worker = processes.worker("--threads", "1", PGJOBS_TEST_CONNECTION=json.dumps(settings))
-    hold_in_sql.enqueue(key="long")
+    hold_in_sql.using(max_attempts=1).enqueue(key="long")
     [start] = eventually(lambda: processes.ledger.starts("long"))
     eventually(lambda: time.time() - start.at > 3)
     processes.open_gate("long")
-    eventually(lambda: Job.objects.done().count() == 1)
+    eventually(lambda: Job.objects.filter(finished_at__isnull=False).count() == 1)
+    assert Job.objects.done().count() == 1
 
     job = hold_in_transaction.using(max_attempts=1).enqueue(key="open")
     eventually(idle_in_transaction)
