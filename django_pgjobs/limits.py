@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import hashlib
 import math
 import uuid
@@ -171,7 +172,9 @@ class Limits:
                 f"The key of a job of the kind {kind!r} must be a text, a number, a UUID, a date or a "
                 f"saved model instance, got {type(value).__name__}. Return its id, or None for no limit."
             )
-        return check_key(f"{kind}:{value}")
+        # As in the payload: a member of an enum is the text or number that it equals, not its own name.
+        plain = value.value if isinstance(value, enum.Enum) else value
+        return check_key(f"{kind}:{plain}")
 
 
 def rate_rule(rate: Rate | None) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from django_pgjobs.lifecycle import FINAL, MOVES
+from django_pgjobs.models import Job
 
 INSTALL = """
 create table audit (
@@ -77,6 +78,22 @@ def changes() -> list[Change]:
 def clear() -> None:
     with connection.cursor() as cursor:
         cursor.execute("delete from audit")
+
+
+def most_at_a_time() -> dict[str, int]:
+    """Return how many of each concurrency key were ever running at a time, as far as was noted.
+
+    The end of one is noted before it is committed, thus before another one can be claimed for it.
+    """
+    keys = dict(Job.objects.values_list("id", "concurrency_key"))
+    now: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for change in sorted(changes(), key=lambda change: change.at):
+        key = keys.get(change.job)
+        if key is not None:
+            now[key] += (change.new == "running") - (change.old == "running")
+            most[key] = max(most[key], now[key])
+    return dict(most)
 
 
 def assert_lawful() -> Counter[tuple[str | None, str | None]]:

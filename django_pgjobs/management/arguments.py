@@ -65,9 +65,9 @@ def jobs_database(alias: str | None) -> str:
 
 
 def queues(text: str) -> list[str]:
-    """Read names of queues with commas between them."""
+    """Read names of queues with commas between them; one that is named twice counts once."""
     try:
-        return [check_queue(name.strip()) for name in text.split(",")]
+        return list(dict.fromkeys(check_queue(name.strip()) for name in text.split(",")))
     except InvalidOption as error:
         raise ArgumentTypeError(str(error)) from None
 

@@ -20,6 +20,7 @@ LEFTOVERS = (
     "autocommit",
     "failed query",
     "failed query in atomic",
+    "begin by hand",
     "set statement_timeout = 12345",
     "/* a comment */ set search_path = pg_catalog",
     "select 1; set work_mem = '5MB'",
@@ -32,7 +33,7 @@ LEFTOVERS = (
     "select pg_try_advisory_lock_shared(1)",
     "prepare left_behind as select 1",
 )
-ROLLED_BACK = {"atomic", "autocommit", "failed query in atomic"}
+ROLLED_BACK = {"atomic", "autocommit", "failed query in atomic", "begin by hand"}
 
 
 def finished(job: Job) -> Job:

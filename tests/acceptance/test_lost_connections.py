@@ -120,3 +120,27 @@ def test_short_timeouts_of_the_server_hit_the_transaction_of_a_handler_and_nothi
     assert look_around()["atomic"] is False
     assert set(Job.objects.values_list("attempts", flat=True)) == {1}
     assert worker.stop() == 0
+
+
+def test_a_transaction_timeout_of_the_server_hits_the_transaction_of_a_handler_and_nothing_else(
+    processes,
+):
+    if connection.pg_version < 17_00_00:
+        pytest.skip("transaction_timeout is of PostgreSQL 17")
+    settings = {"CONN_MAX_AGE": None, "OPTIONS": {"options": "-c transaction_timeout=1500"}}
+    worker = processes.worker("--threads", "1", PGJOBS_TEST_CONNECTION=json.dumps(settings))
+    hold_in_sql.using(max_attempts=1).enqueue(key="long")
+    [start] = eventually(lambda: processes.ledger.starts("long"))
+    eventually(lambda: time.time() - start.at > 3)
+    processes.open_gate("long")
+    eventually(lambda: Job.objects.filter(finished_at__isnull=False).count() == 1)
+    assert Job.objects.done().count() == 1
+
+    job = hold_in_transaction.using(max_attempts=1).enqueue(key="open")
+    eventually(idle_in_transaction)
+    eventually(lambda: not idle_in_transaction())
+    processes.open_gate("open")
+    eventually(lambda: Job.objects.failed().filter(pk=job.pk).exists())
+    assert look_around()["atomic"] is False
+    assert set(Job.objects.values_list("attempts", flat=True)) == {1}
+    assert worker.stop() == 0

@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgjobs.models import Job, Worker
 from tests import audit
-from tests.app.probes import hold, leave, record
+from tests.app.probes import hold, hold_at_most_three, leave, record
 from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
 
@@ -150,3 +150,31 @@ def test_a_job_that_was_claimed_without_the_worker_hearing_of_it_is_given_back(p
     assert (job.attempts, job.claims, job.attempted_at, job.errors) == (0, 1, None, [])
     assert worker.stop() == 0
     assert "claimed without an answer" in worker.output
+
+
+@pytest.mark.parametrize("supervised", [False, True], ids=["by its lease", "by its supervisor"])
+def test_the_slots_of_a_killed_worker_are_used_again_and_no_more_than_these(processes, supervised):
+    start = processes.supervisor if supervised else processes.worker
+    victim = start("--threads", "3", pgjobs=FAST)
+    for n in range(3):
+        hold_at_most_three.enqueue(key=f"held-{n}")
+    eventually(lambda: len(processes.ledger.starts()) == 3)
+    for n in range(50):
+        processes.open_gate(f"waiting-{n}")
+    hold_at_most_three.enqueue_many({"key": f"waiting-{n}"} for n in range(50))
+    other = processes.worker("--threads", "8", pgjobs=FAST)
+    assert other.worker
+    os.kill(processes.ledger.starts("held-0")[0].pid, signal.SIGKILL)
+    killed = time.time()
+    first, *_ = eventually(lambda: processes.ledger.starts("waiting-0"), within=20)
+    most = 0 if supervised else 2.5  # a lease and a late heartbeat
+    assert first.at - killed < most + 0.2 + 5, "5 s more are for a busy machine"
+    for n in range(3):
+        processes.open_gate(f"held-{n}")
+    eventually(lambda: no_back_off() or Job.objects.done().count() == 53, within=30)
+    assert audit.most_at_a_time() == {"hold_at_most_three": 3}
+    held = Job.objects.filter(payload__key__startswith="held")
+    assert [(job.attempts, lost_attempts(job)) for job in held] == [(2, [1])] * 3
+    assert not Job.objects.exclude(pk__in=held).exclude(attempts=1).exists()
+    assert other.stop() == 0
+    assert not supervised or victim.stop() == 0

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from django_pgjobs.models import Job, Worker
+from tests import audit
 from tests.app.probes import hold, record
 from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
@@ -75,3 +76,26 @@ def test_a_worker_whose_death_is_recorded_starts_nothing_more_and_exits(processe
     assert "was taken for dead and must stop" in worker.output
     assert processes.ledger.starts() == []
     assert Job.objects.pending().filter(claims=0).count() == 1
+
+
+def test_a_zombie_gives_away_no_slot_but_the_one_that_it_had(processes):
+    limited = hold.using(concurrency_key="one at a time")
+    zombie = processes.worker("--threads", "1", pgjobs=FAST)
+    job = limited.enqueue(key="x")
+    eventually(lambda: processes.ledger.starts("x"))
+    limited.enqueue(key="y")
+    zombie.signal(signal.SIGSTOP)
+    other = processes.worker("--threads", "4", pgjobs=FAST)
+    eventually(lambda: processes.ledger.starts("y"), within=20)
+    zombie.signal(signal.SIGCONT)
+    processes.open_gate("x")
+    assert zombie.wait() == 1
+    assert f"The lease of job {job.pk} (hold) was lost" in zombie.output
+    eventually(lambda: no_back_off() or Job.objects.due().filter(pk=job.pk).exists())
+    processes.open_gate("y")
+    eventually(lambda: Job.objects.done().count() == 2)
+    assert audit.most_at_a_time() == {"one at a time": 1}
+    job.refresh_from_db()
+    assert (job.attempts, job.claims) == (2, 2)
+    assert [entry.pid for entry in processes.ledger.starts("x")] == [zombie.pid, other.pid]
+    assert other.stop() == 0

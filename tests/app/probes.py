@@ -18,7 +18,7 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone, translation
 
-from django_pgjobs import job
+from django_pgjobs import Limit, job
 from tests import ledger
 from tests.waiting import eventually
 
@@ -41,6 +41,12 @@ def hold(key: str) -> None:
     gate = Path(os.environ["PGJOBS_TEST_FOLDER"]) / f"gate-{key}"
     eventually(gate.exists, within=60)
     ledger.note("end", key)
+
+
+@job(concurrency=Limit(3))
+def hold_at_most_three(key: str) -> None:
+    """As above, three at a time."""
+    hold.handler(key)
 
 
 @job
@@ -108,11 +114,29 @@ def leave(key: str, how: str) -> None:
 
 
 @job
+def keep_secret(key: str, how: str, password: str, options: dict[str, Any]) -> None:
+    """Have a secret in the arguments and in local variables of each frame, and end in some way."""
+    copied = [password, options]
+    if how == "raise":
+        raise ValueError(f"{len(copied)} secrets are kept")
+    leave.handler(key, how)
+
+
+@job
 def hold_gil(key: str, seconds: int) -> None:
     """Let no other thread of this process run for a while, as some C extensions do."""
     ledger.note("start", key)
     ctypes.PyDLL(None).sleep(seconds)
     ledger.note("end", key)
+
+
+@job
+def compute(key: str, seconds: int) -> None:
+    """Let other threads of this process run as little as Python code can."""
+    ledger.note("start", key)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
 
 
 @job
@@ -160,6 +184,9 @@ def litter(what: str) -> None:
             Group.objects.create(name="left open")
         case "failed query":
             _fail_unnoticed()
+        case "begin by hand":
+            _query("begin")
+            Group.objects.create(name="left open")
         case "failed query in atomic":
             transaction.atomic().__enter__()
             _fail_unnoticed()

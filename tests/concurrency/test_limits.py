@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection
+from psycopg.errors import SerializationFailure
 
 from django_pgjobs import Limit, get_job
 from django_pgjobs.models import Gate, Job
@@ -187,3 +188,25 @@ def test_no_instant_sees_a_kind_among_more_of_its_key_than_its_limit():
         seen.add(sum(at_work.values()))
         assert sum(at_work.values()) <= min([most[kind] for kind in at_work], default=0)
     assert max(seen) == 3
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_limit_holds_whatever_isolation_level_the_project_has_chosen(monkeypatch, level):
+    """At these a count would see what was at work before the gate was waited for."""
+    options = f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {"options": options})
+    connection.close()  # the test's own sessions begin anew with it, as those of the workers do
+    failures: list[Exception] = []
+    execute = Session._execute
+
+    def execute_once(session: Session, *arguments: object) -> object:
+        try:
+            return execute(session, *arguments)
+        except SerializationFailure as error:  # which would be tried again
+            failures.append(error)
+            raise
+
+    monkeypatch.setattr(Session, "_execute", execute_once)
+    test_no_instant_sees_more_of_a_key_at_work_than_its_limit(1)
+    assert failures == []
+    connection.close()

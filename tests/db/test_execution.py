@@ -10,12 +10,14 @@ import weakref
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 
 from django_pgjobs import enqueue, execution, job
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed
 from django_pgjobs.testing import drain
 from tests.db.rows import FUTURE, claim_of, claimed, make, row
+from tests.db.sessions import in_thread
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
@@ -266,3 +268,29 @@ def test_a_claim_made_by_hand_ends_in_an_outcome_too():
 
     assert isinstance(outcome, Failed)
     assert outcome.delay is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_debug_on_the_log_of_queries_does_not_grow_with_the_jobs(settings):
+    settings.DEBUG = True
+    kept = []
+
+    def handler():
+        User.objects.exists()
+        kept.append(len(connection.queries_log))
+
+    job(kind="probe")(handler)
+    for _ in range(3):
+        make(kind="probe")
+    claims = claimed()
+
+    def work():
+        ended = [execution.run_in_thread(claim, "w") for claim in claims]
+        return ended, len(connection.queries_log)
+
+    with in_thread(work) as worked:
+        ended, left = worked()
+    assert [type(each) for each in ended] == [Done] * 3
+    assert kept[0] > 0
+    assert kept == kept[:1] * 3
+    assert left == 0

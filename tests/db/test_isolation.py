@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection, transaction
 from psycopg import IsolationLevel
 
-from django_pgjobs import enqueue, outcomes
+from django_pgjobs import enqueue, outcomes, reaper
 from django_pgjobs.claims import Claimer
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done
 from django_pgjobs.sessions import Session
 from django_pgjobs.testing import drain
-from tests.db.rows import row
+from django_pgjobs.ticker import Ticker
+from tests.db.rows import AGO, make, make_worker, row
+from tests.db.test_schedules import MINUTE, overdue, ticks
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -98,3 +103,43 @@ def test_the_verbs_work():
 
     assert Job.objects.cancel() == 3
     assert Job.objects.retry() == 3
+
+
+def test_reapers_side_by_side_recover_each_job_once():
+    make_worker(id=7, died_at=AGO)
+    for _ in range(200):
+        make("running")
+    start = threading.Barrier(WORKERS)
+
+    def reap():
+        session = Session("default")
+        start.wait(timeout=30)
+        try:
+            count = 0
+            while found := reaper._reap(session._execute, 60.0):  # without the second try
+                count += found
+            return count
+        finally:
+            session.close()
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        reapers = [pool.submit(reap) for _ in range(WORKERS)]
+        counts = [each.result(timeout=60) for each in reapers]
+
+    assert sum(counts) == 200
+    assert Job.objects.pending().filter(attempts=1, claims=1).count() == 200
+
+
+def test_tickers_side_by_side_make_one_job_for_each_tick():
+    overdue(3 * MINUTE, missed="all")
+    tickers = [Ticker("default") for _ in range(WORKERS)]
+    try:
+        for each in tickers:
+            each.wake(scheduled=True)
+        eventually(lambda: Job.objects.count() == 4)
+    finally:
+        for each in tickers:
+            each.end()
+
+    assert set(Counter(ticks()).values()) == {1}
+    assert not any(each._complained > 0 for each in tickers)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from django.db import connection
 
 from django_pgjobs.claims import MOST_LANES, Claimer
+from django_pgjobs.models import Job
+from tests.db.plans import parsed
 from tests.db.rows import AGO, execute, ids, make, row
 
 pytestmark = pytest.mark.django_db
@@ -113,3 +118,35 @@ def test_a_claim_does_not_settle_for_another_token(claimer):
 
     assert len(stale) == 1
     assert row(job)["status"] == "running"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_under_an_old_snapshot_a_hot_claim_reads_no_more_after_thousands_of_jobs(
+    session, other_session
+):
+    """Their dead index entries stay as long as the snapshot does, in front of the next job."""
+    Job.objects.bulk_create(Job(kind="noop") for _ in range(4_000))
+    other_session.execute("set transaction isolation level repeatable read")
+    other_session.execute("select from django_pgjobs_job limit 1")
+    claimer, done, pages = Claimer("default", 7), [], []
+
+    def execute_and_explain(statement, params):
+        with connection.cursor() as cursor:
+            cursor.execute("begin")
+            cursor.execute(
+                f"explain (analyze, buffers, format json) {statement}", {**params, "limit": 1}
+            )
+            pages.append(parsed(cursor.fetchone()[0]).buffers_of("CTE due"))
+            cursor.execute("rollback")
+        return session.execute(statement, params)
+
+    for n in range(39):
+        measured = n in (3, 38)
+        done, _ = claimer.settle_and_claim(
+            execute_and_explain if measured else session.execute, done, 100
+        )
+        assert len(done) == 100
+        claimer._next_full = math.inf
+
+    early, late = pages
+    assert late < 2 * early

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from psycopg.pq import TransactionStatus
 
-from django_pgjobs import notify
+from django_pgjobs import get_job, notify
 from django_pgjobs.models import Job
 from tests.app.jobs import noop
 from tests.db.rows import AGO, FUTURE, make
@@ -272,6 +272,18 @@ def test_a_wake_up_leaves_the_session_as_it_was(ears):
 def test_the_longest_name_of_a_queue_fits(ears, queue):
     noop.using(queue=queue).enqueue()
     assert ears.heard() == [queue]
+
+
+def test_a_transaction_of_five_hundred_queues_and_large_payloads_is_committed_and_wakes_them_all(
+    ears,
+):
+    """More than a notification can hold of either."""
+    queues = [f"{n}-" + "\N{PILE OF POO}" * 14 for n in range(500)]
+    with transaction.atomic():
+        for queue in queues:
+            get_job("boom").using(queue=queue).enqueue(message="\N{PILE OF POO}" * 2_500)
+    assert Job.objects.count() == 500
+    assert ears.heard() == queues
 
 
 @pytest.fixture

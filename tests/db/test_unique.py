@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import uuid
 
 import pytest
@@ -18,15 +19,19 @@ from django_pgjobs import (
     enqueue,
     get_job,
     job,
+    reaper,
 )
-from django_pgjobs.models import Job
+from django_pgjobs.claims import release
+from django_pgjobs.models import Job, Worker
 from django_pgjobs.outcomes import Done, Failed, settle
-from tests.db.rows import FUTURE, claim_of, claimed, execute, make, row
+from tests.db.rows import AGO, FUTURE, claim_of, claimed, execute, make, make_worker, row
 
 pytestmark = pytest.mark.django_db
 
 ERROR = {"attempt": 1, "error": "E", "message": "", "traceback": "", "worker": "w"}
 DAY = datetime.timedelta(days=1)
+NOON = datetime.datetime(2030, 1, 1, 12, tzinfo=datetime.UTC)
+PLAN = enum.Enum("Plan", {"FREE": "free"}, type=str).FREE
 
 
 @pytest.fixture
@@ -63,6 +68,7 @@ SAME = [
     ({"a": {"x": [1], "y": {}}}, {"a": {"y": {}, "x": [1]}}),
     ({"a": (1, 2)}, {"a": [1, 2]}),
     ({"a": uuid.UUID(int=1)}, {"a": uuid.UUID(int=1)}),
+    ({"a": PLAN}, {"a": "free"}),
 ]
 DIFFERENT = [
     ({}, {"a": 1}),
@@ -74,6 +80,9 @@ DIFFERENT = [
     ({"a": "\u00e9"}, {"a": "e\u0301"}),
     ({"a": "1"}, {"b": "1"}),
     ({"a": uuid.UUID(int=1)}, {"a": str(uuid.UUID(int=1))}),
+    ({"a": 0.0}, {"a": -0.0}),
+    ({"a": 1e16}, {"a": 10**16}),
+    ({"a": NOON}, {"a": NOON.astimezone(datetime.timezone(datetime.timedelta(hours=1)))}),
 ]
 
 
@@ -217,6 +226,29 @@ def test_a_retry_collides_with_no_newer_job(declare, until):
     assert row(first)["unique_key"] is None
     assert sync.enqueue(a=1) == second
     assert len(claimed()) == 2
+
+
+@pytest.mark.parametrize("how", ["fails", "is lost", "is given back"])
+@pytest.mark.parametrize("conflict", ["skip", "replace"])
+def test_a_batch_comes_back_though_newer_jobs_have_its_keys(declare, conflict, how):
+    sync = declare(until="start", conflict=conflict)
+    make_worker(id=7)
+    older = sync.enqueue_many({"a": n} for n in range(100))
+    held = claimed()
+    newer = sync.enqueue_many({"a": n} for n in range(100))
+    assert not set(older) & set(newer)
+
+    if how == "fails":
+        settle(execute, 7, [Failed(claim, ERROR, 0.0) for claim in held])
+    elif how == "is given back":
+        assert release(execute, 7, held) == []
+    else:
+        Worker.objects.update(died_at=AGO)
+        assert reaper.run(execute).jobs == 100
+
+    assert Job.objects.pending().count() == 200
+    assert not Job.objects.filter(pk__in=older).exclude(unique_key=None).exists()
+    assert sync.enqueue_many({"a": n} for n in range(100)) == newer
 
 
 def test_for_a_period_a_key_is_held_from_the_enqueue_whatever_becomes_of_the_job(declare):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_pgjobs.management import arguments
+
 
 @pytest.mark.parametrize("command", ["runjobs", "reapjobs"])
 def test_a_database_that_is_none_is_refused_with_those_there_are(command):
@@ -30,3 +32,7 @@ def test_a_database_that_is_none_is_refused_with_those_there_are(command):
 def test_a_value_out_of_range_is_refused_by_the_name_of_its_option(command, option, value):
     with pytest.raises(CommandError, match=f"{option}: .*must be"):
         call_command(command, option, value)
+
+
+def test_a_queue_that_is_named_twice_counts_once():
+    assert arguments.queues("mail,pdf, mail") == ["mail", "pdf"]

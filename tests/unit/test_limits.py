@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import uuid
 
 import pytest
@@ -79,6 +80,9 @@ UUID = uuid.UUID(int=5)
         (UUID, f"call:{UUID}"),
         (DAY, "call:2030-01-02"),
         (type("Saved", (), {"pk": 7})(), "call:7"),
+        (enum.Enum("Plan", {"FREE": "free"}, type=str).FREE, "call:free"),
+        (enum.Enum("Level", {"HIGH": 3}, type=int).HIGH, "call:3"),
+        (enum.IntEnum("Level", "LOW").LOW, "call:1"),
         ("", "call:"),
         (None, None),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from math import inf, nan
 from zoneinfo import ZoneInfo
@@ -83,6 +84,20 @@ def test_an_hourly_one_has_a_tick_in_every_real_hour(tz):
         for expression, apart in (("0 * * * *", HOUR), ("*/15 * * * *", HOUR / 4)):
             found = ticks(Cron(expression, tz), begin, begin + timedelta(days=4))
             assert {b - a for a, b in itertools.pairwise(found)} == {apart}
+
+
+@pytest.mark.parametrize(
+    "change", [datetime(2026, 4, 4, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC)]
+)
+def test_where_clocks_change_by_half_an_hour_an_hourly_one_has_one_longer_pause(change):
+    def pauses(expression):
+        rule = Cron(expression, "Australia/Lord_Howe")
+        found = ticks(rule, change, change + timedelta(days=2))
+        return Counter(b - a for a, b in itertools.pairwise(found))
+
+    for expression in ("0 * * * *", "30 * * * *"):
+        assert pauses(expression) == {HOUR: 45, 1.5 * HOUR: 1}
+    assert pauses("*/15 * * * *").keys() == {HOUR / 4}
 
 
 def test_an_interval_knows_no_daylight_saving():
