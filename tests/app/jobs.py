@@ -8,6 +8,7 @@ from tests.app import (  # noqa: F401 -- they register handlers
     async_probes,
     chaos_probes,
     connection_probes,
+    mixed_probes,
     probes,
     timed_probes,
 )
