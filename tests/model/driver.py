@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Now
 
 from django_pgjobs import Limit, Rate, execution, job, lifecycle, reaper
@@ -111,11 +111,11 @@ def begin() -> None:
         cursor.execute("; ".join(f"delete from {table}" for table in TABLES))  # noqa: S608
 
 
-def pass_an_hour() -> None:
-    """Tests move rows, not the clock."""
+def let_pass(hours: int) -> None:
+    """Let time pass: tests move rows, not the clock."""
     for table, columns in TIMES.items():
-        moves = ", ".join(f"{column} = {column} - interval '1 hour'" for column in columns)
-        execute(f"update django_pgjobs_{table} set {moves}", {})  # noqa: S608
+        moves = ", ".join(f"{column} = {column} - %(time)s::interval" for column in columns)
+        execute(f"update django_pgjobs_{table} set {moves}", {"time": f"{hours} hours"})  # noqa: S608
 
 
 def reap(*, prune: bool) -> None:
@@ -154,7 +154,7 @@ class Stored(NamedTuple):
 
     id: int
     kind: str
-    payload: dict[str, Any]
+    number: int
     queue: str
     priority: int
     status: str
@@ -166,14 +166,20 @@ class Stored(NamedTuple):
     concurrency_key: str | None
     unique_key: str | None
     result: object
-    errors: list[Any]
+    errors: int
     due: bool
     asked: bool
 
 
+_NAMES = ", ".join(Stored._fields[3:13])
+ROWS = f"""
+select id, kind, (payload ->> 'n')::int, {_NAMES}, result::text, jsonb_array_length(errors),
+    run_at <= statement_timestamp(), cancel_requested_at is not null
+from django_pgjobs_job order by run_at, id
+"""  # noqa: S608
+
+
 def stored() -> list[Stored]:
     """Return all rows in the order of their times."""
-    due = ExpressionWrapper(Q(run_at__lte=Now()), BooleanField())
-    asked = ExpressionWrapper(Q(cancel_requested_at__isnull=False), BooleanField())
-    rows = Job.objects.annotate(due=due, asked=asked).order_by(F("run_at"), "id")
-    return [Stored(*row) for row in rows.values_list(*Stored._fields)]
+    rows = [Stored(*row) for row in execute(ROWS, {})]
+    return [row._replace(result=json.loads(row.result or "null")) for row in rows]

@@ -28,8 +28,8 @@ ROLLED_BACK = 0.2  # of the transactions
 FATES = ("works", "enqueues", "stumbles", "snoozes", "fails", "kills")
 SHARES = (763, 50, 100, 50, 34, 3)
 PLAIN, LIMITED, ORDERED, PACED, ONCE = "plain", "limited", "ordered", "paced", "once"
-KINDS = {PLAIN: 60, LIMITED: 12, ORDERED: 8, PACED: 5, ONCE: 15}
-LANES = TOPICS = 3
+KINDS = {PLAIN: 55, LIMITED: 13, ORDERED: 9, PACED: 8, ONCE: 15}
+LANES, TOPICS = 3, 2
 CHANGED = (
     0.05  # how often a change of mind follows: one of the latest jobs is cancelled, or retried
 )
@@ -79,7 +79,7 @@ def produce(chance: random.Random, key: str, count: int) -> list[int]:
     what = chance.choices(list(KINDS), list(KINDS.values()))[0]
     fate = chance.choices(FATES, SHARES)[0] if what == PLAIN else chance.choice(INNOCENT)
     options: dict[str, Any] = {"max_attempts": MOST[fate], "priority": chance.choice((0, 0, 10))}
-    if chance.random() < 0.1:
+    if chance.random() < (0.5 if what == ONCE else 0.1):
         options["delay"] = chance.uniform(0, 3)
     payloads: list[dict[str, Any]] = [
         {"key": f"{key}.{n}", "seconds": chance.choices(SECONDS, LENGTHS)[0], "fate": fate}
@@ -105,15 +105,14 @@ def produce(chance: random.Random, key: str, count: int) -> list[int]:
 
 
 def change(chance: random.Random, job_id: int) -> None:
-    """Cancel a job, or retry one that was."""
+    """Cancel a job, and perhaps retry it after all."""
     jobs = Job.objects.filter(pk=job_id)
-    verb = chance.choice(("cancel", "cancel", "retry"))
     try:
-        moved = jobs.cancel() if verb == "cancel" else jobs.cancelled().retry()
+        ledger.note(f"cancel-{jobs.cancel()}", job_id)
+        if chance.random() < 0.5:
+            ledger.note(f"retry-{jobs.cancelled().retry()}", job_id)
     except Error:
         connection.close()
-    else:
-        ledger.note(f"{verb}-{moved}", job_id)
 
 
 def enqueue_plain(chance: random.Random, payloads: list[Any], options: dict[str, Any]) -> list[int]:
