@@ -262,6 +262,7 @@ CAUGHT_BY_THE_MODEL = (
     "rates-save-up",
     "later-ones-overtake",
     "snoozes-spend-attempts",
+    "snoozes-are-failures",
     "named-delays-are-ignored",
     "discards-are-retried",
 )
