@@ -9,32 +9,25 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from example_project.browser import Browser
+from example_project.declared import Declared
 from example_project.postgres import EmbeddedPostgresError
 from example_project.processes import DemoError, exit_on_signals
 from example_project.rows import JobRow, Rows
 from example_project.stage import STAFF, Stage, set_up
+from example_project.telling import Finding, report, say, scene
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 ADA, BOB = "ada@example.com", "bob@example.com"
 THE_LAST_UMBRELLA = "products/1/"
 LEASE = 3  # seconds
 INTERRUPTED = 130
-
-
-class Finding(NamedTuple):
-    """What a scene has shown: a line of the table, and the facts that it stands on."""
-
-    shows: str
-    job: JobRow | None
-    facts: Mapping[str, bool]
 
 
 class Play:
@@ -61,6 +54,7 @@ class Play:
             self.staff_retry_it_in_the_admin(),
             self.a_killed_workers_job_is_finished_by_another(),
             self.bob_got_nothing_to_the_end(),
+            *Declared(self.stage, self.rows, self.ada, self.order).all_scenes(),
         ]
 
     def a_commit_gives_a_receipt(self) -> Finding:
@@ -248,33 +242,6 @@ def writer_of(invoice: str) -> str:
 def subject_of(mail: Path) -> str:
     """Return the subject of an e-mail."""
     return next((line for line in mail.read_text().splitlines() if line.startswith("Subj")), "")
-
-
-def scene(title: str, *lines: str) -> None:
-    """Open a scene."""
-    print(f"\n{title}")
-    for line in lines:
-        say(line)
-
-
-def say(line: str) -> None:
-    """Tell one line of the story."""
-    print(f"   {line}", flush=True)
-
-
-def report(findings: list[Finding], seconds: float) -> bool:
-    """Print the table, and whatever was not as claimed; return whether all is true."""
-    print(f"\n{'kind':<20}{'status':<9}{'attempts':<10}{'what it shows':<45}true?")
-    for shows, job, facts in findings:
-        kind, status, attempts = (job.kind, job.status, job.attempts) if job else ("-", "-", "-")
-        verdict = "yes" if all(facts.values()) else "NO"
-        print(f"{kind:<20}{status:<9}{attempts:<10}{shows:<45}{verdict}")
-    false = [fact for finding in findings for fact, holds in finding.facts.items() if not holds]
-    for fact in false:
-        print(f"NOT TRUE: {fact}.")
-    total = sum(len(finding.facts) for finding in findings)
-    print(f"\n{total - len(false)} of {total} facts are true. The demo took {seconds:.0f} s.")
-    return not false
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ Invariant: nothing here goes through Django or django_pgjobs, so it proves what 
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, NamedTuple
 
 import psycopg
@@ -25,6 +26,18 @@ class JobRow(NamedTuple):
     max_attempts: int
     last_error: str
     errors: list[dict[str, Any]]
+
+
+class Work(NamedTuple):
+    """When a job was at work, and by which rule."""
+
+    kind: str
+    status: str
+    attempts: int
+    email: str | None
+    attempted_at: datetime.datetime
+    finished_at: datetime.datetime
+    tick: datetime.datetime
 
 
 class Rows:
@@ -60,6 +73,21 @@ class Rows:
         """Return the first job of a kind when it is done or was given up, None before."""
         job = self.job(kind)
         return job if job.status in FINAL else None
+
+    def work(self, kind: str) -> list[Work]:
+        """Return the jobs of a kind, telling nothing. The times of one that is not done may be none."""
+        with self._connection.cursor(row_factory=class_row(Work)) as cursor:
+            cursor.execute(
+                "select kind, status, attempts, payload ->> 'email' as email, attempted_at, finished_at,"
+                " (meta ->> 'tick')::timestamptz as tick"
+                " from django_pgjobs_job where kind = %s order by id",
+                [kind],
+            )
+            return cursor.fetchall()
+
+    def workers(self) -> int:
+        """Return how many workers live."""
+        return int(self._value("select count(*) from django_pgjobs_worker where died_at is null"))
 
     def ids_given(self) -> int:
         """Return how many ids of jobs PostgreSQL has given out: a rollback gives none back."""

@@ -91,6 +91,8 @@ DEFAULT_FROM_EMAIL = "shop@example.com"
 SHOP_INVOICES = FOLDER / "invoices"
 SHOP_LOYALTY = FOLDER / "loyalty"  # while there is such a file, the partner answers
 SHOP_INVOICE_SECONDS = float(os.environ.get("SHOP_INVOICE_SECONDS", "3"))
+SHOP_STATEMENT_SECONDS = 0.3
+SHOP_REPORT_SECONDS = float(os.environ.get("SHOP_REPORT_SECONDS", "86400"))
 
 LOGGING = {
     "version": 1,

@@ -19,17 +19,19 @@ from django_pgjobs.models import Job
 INSTALL = """
 create table audit (
     position bigserial, job bigint, old text, new text, claims int, attempts int, given_back boolean,
-    asked boolean, holder bigint, run_at timestamptz, backend int default pg_backend_pid(), at timestamptz default clock_timestamp()
+    asked boolean, holder bigint, run_at timestamptz, backend int default pg_backend_pid(), at timestamptz default clock_timestamp(),
+    key text, unique_key text, began timestamptz default statement_timestamp()
 );
 create function audit() returns trigger language plpgsql as $$
 begin
-    insert into audit (job, old, new, claims, attempts, given_back, asked, holder, run_at) values (
+    insert into audit (job, old, new, claims, attempts, given_back, asked, holder, run_at, key, unique_key) values (
         coalesce(new.id, old.id), old.status, new.status, coalesce(new.claims, old.claims),
         coalesce(new.attempts, old.attempts), new.attempts < old.attempts,
-        new.cancel_requested_at is not null, coalesce(new.locked_by, old.locked_by), new.run_at);
+        new.cancel_requested_at is not null, coalesce(new.locked_by, old.locked_by), new.run_at,
+        new.payload ->> 'key', new.unique_key);
     return null;
 end $$;
-create trigger audit after insert or delete or update of status, claims, attempts on django_pgjobs_job
+create trigger audit after insert or delete or update of status, claims, attempts, payload on django_pgjobs_job
     for each row execute function audit();
 """
 REMOVE = "drop table if exists audit; drop function if exists audit() cascade;"
@@ -53,6 +55,9 @@ class Change(NamedTuple):
     run_at: datetime.datetime | None
     backend: int
     at: datetime.datetime
+    key: str | None  # of the payload
+    unique_key: str | None
+    began: datetime.datetime  # the statement, at the latest
 
 
 @contextmanager

@@ -45,6 +45,7 @@ POINTS = {
     "prune": "reaper._prune",
     "enqueue": "enqueueing.insert",
     "wake-up": "notify._send",
+    "tick": "schedules._enqueue",
 }
 SIDES = ("before", "after")
 ASLEEP = 3.0  # seconds: longer than the lease of such tests

@@ -40,6 +40,7 @@ _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_an
 _EXPLAIN, _COMMAND = "db/test_explain.py::", "db/test_pgjobs_command.py::"
 _KEYED = "admin/test_keyed_jobs.py::"
 _FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
+_MODEL = "model/test_state_machine.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
     "test_workers_leave_a_primary_that_is_read_only_now_and_stays_reachable"
@@ -243,7 +244,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "ticks-wait": (
         f"{_SCHEDULES}test_a_row_that_somebody_holds_is_passed_over_and_the_others_fire",
     ),
-    "ticks-apart": (f"{_SCHEDULES}test_a_worker_killed_at_the_insert_leaves_the_tick_to_another",),
+    "ticks-apart": (f"{_SCHEDULES}test_a_worker_killed_at_a_tick_leaves_it_to_another",),
     "ticks-by-the-host-s-clock": (f"{_SCHEDULES}test_the_clock_of_the_host_decides_nothing",),
     "the-past-counts-when-enabled": (
         f"{_SCHEDULES}test_what_was_off_does_not_fire_for_the_past_when_it_is_switched_on",
@@ -307,6 +308,30 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Those that the state machine must catch as well, by itself.
+MODEL = (f"{_MODEL}test_rows_are_what_the_reference_says_whatever_happens_to_them",)
+CAUGHT_BY_THE_MODEL = (
+    "no-fence",
+    "fence-without-claims",
+    "claim-counts-no-attempt",
+    "claim-after-death",
+    "claim-before-its-time",
+    "pauses-are-ignored",
+    "release-keeps-attempt",
+    "orphans-stay",
+    "reap-charges-all",
+    "reap-charges-nothing",
+    "started-keys-are-held",
+    "running-jobs-are-replaced",
+    "each-counts-its-own",
+    "starts-cost-nothing",
+    "rates-save-up",
+    "later-ones-overtake",
+    "snoozes-spend-attempts",
+    "snoozes-are-failures",
+    "named-delays-are-ignored",
+    "discards-are-retried",
+)
 
 _FAILURE = re.compile(r"^FAILED (\S+?::.+?)(?: - .*)?$", re.MULTILINE)
 
@@ -325,10 +350,11 @@ class Verdict(NamedTuple):
         return f"{self.said:<8} {self.fault}{test} ({self.seconds:.0f} s)"
 
 
-def judge(fault: str, url: str) -> Verdict:
+def judge(case: tuple[str, tuple[str, ...]], url: str) -> Verdict:
     """Run the tests of a fault with it planted, and say whether one of them failed."""
+    fault, names = case
     environment = {**os.environ, VARIABLE: fault, URL_VARIABLE: url}
-    tests = [f"tests/{test}".removesuffix("::") for test in CAUGHT_BY[fault]]
+    tests = [f"tests/{name}".removesuffix("::") for name in names]
     began = time.monotonic()
     options = ["-x", "-q", "--no-header", "--timeout=60", "-m", ""]
     command = [sys.executable, "-m", "pytest", *options, *tests]
@@ -363,6 +389,8 @@ def main() -> int:
     chosen = parser.parse_args().faults or list(CAUGHT_BY)
     if unknown := set(chosen) - set(CAUGHT_BY):
         parser.error(f"FAULT must be one of {', '.join(CAUGHT_BY)}, got {', '.join(unknown)}.")
+    cases = [(fault, CAUGHT_BY[fault]) for fault in chosen]
+    cases += [(fault, MODEL) for fault in CAUGHT_BY_THE_MODEL if fault in chosen]
     began = time.monotonic()
     try:
         with (
@@ -370,7 +398,7 @@ def main() -> int:
             ThreadPoolExecutor(AT_A_TIME) as pool,
         ):
             verdicts = []
-            for verdict in pool.map(lambda fault: judge(fault, server.url), chosen):
+            for verdict in pool.map(lambda case: judge(case, server.url), cases):
                 print(verdict, flush=True)
                 verdicts.append(verdict)
     except EmbeddedPostgresError as error:

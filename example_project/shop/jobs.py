@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from decimal import Decimal
 
 from django.conf import settings
 from django.core.mail import send_mail
+from django.db.models import Sum
 
-from django_pgjobs import JobContext, job
+from django_pgjobs import JobContext, Limit, Rate, every, job
 from example_project.shop import partners
 from example_project.shop.models import Order
 
@@ -60,3 +62,28 @@ def make_invoice(context: JobContext, order_id: int) -> str:
         time.sleep(settings.SHOP_INVOICE_SECONDS / _STEPS)
     draft.replace(invoice)
     return invoice.name
+
+
+@job(queue="documents", concurrency=Limit(2, key="email"))
+def write_statement(email: str, page: int) -> str:
+    """Write a page of a customer's statement. No customer has more than two at work, and so all threads."""
+    folder = settings.SHOP_INVOICES
+    folder.mkdir(parents=True, exist_ok=True)
+    count = Order.objects.filter(email=email).count()
+    time.sleep(settings.SHOP_STATEMENT_SECONDS)
+    statement = folder / f"statement-{email}-{page}.txt"
+    statement.write_text(f"{email}, page {page}: {count} orders\n")
+    return statement.name
+
+
+@job(rate=Rate(4, per=1))
+def collect_instalment(number: int) -> None:
+    """Have the bank collect an instalment. It takes four calls a second, from all workers together."""
+    partners.collect(number)
+
+
+@job(schedule=every(seconds=settings.SHOP_REPORT_SECONDS))
+def report_sales() -> str:
+    """Say what was sold so far: once a day, but for the demo."""
+    total: Decimal | None = Order.objects.aggregate(total=Sum("price"))["total"]
+    return f"{total or 0} EUR"

@@ -34,3 +34,7 @@ def add_loyalty_points(email: str) -> None:
         return
     message = f"410, no points for {email}: the loyalty programme has ended"
     raise ServiceUnavailable(message)
+
+
+def collect(number: int) -> None:
+    """Collect an instalment: the bank always does, when it is not called too often."""

@@ -9,10 +9,16 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
 
-from django_pgjobs import Job, get_job
+from django_pgjobs import Job, Unique, get_job
 from example_project.shop.forms import CheckoutForm
-from example_project.shop.jobs import add_loyalty_points, book_courier, make_invoice
+from example_project.shop.jobs import (
+    add_loyalty_points,
+    book_courier,
+    make_invoice,
+    send_receipt,
+)
 from example_project.shop.models import Order, Product, SoldOut
 from example_project.shop.progress import Progress
 
@@ -54,3 +60,11 @@ def order_detail(request: HttpRequest, reference: UUID) -> HttpResponse:
     jobs = Job.objects.for_subject(order).order_by("pk")
     context = {"order": order, "progress": Progress(jobs)}
     return render(request, "shop/order_detail.html", context)
+
+
+@require_POST
+def resend_receipt(_request: HttpRequest, reference: UUID) -> HttpResponse:
+    """Send the receipt again, once an hour at most, however often the button is pressed."""
+    order = get_object_or_404(Order, reference=reference)
+    send_receipt.using(unique=Unique(period=3600), subject=order).enqueue(order_id=order.pk)
+    return redirect(order)

@@ -25,6 +25,10 @@ TABLE = [
     r"add_loyalty_points +failed +2 +a job is given up, with its error +yes",
     r"add_loyalty_points +done +3 +\.\.\. retried in the admin, it succeeds +yes",
     r"make_invoice +done +2 +a killed worker's job, finished by another +yes",
+    r"send_receipt +done +1 +two clicks on a button are one job +yes",
+    r"write_statement +done +1 +no customer has more than 2 at a time +yes",
+    r"collect_instalment +done +1 +a bank is called four times a second +yes",
+    r"report_sales +done +1 +each tick of a schedule is one job +yes",
 ]
 PLANT_THE_LIES = """
 import sys
@@ -116,6 +120,11 @@ def test_it_notices_lies_and_drops_its_database_on_a_named_server(demo):
         "no job of Bob's exists",
         "no order of Bob's exists",
         "there are Ada's four jobs and no others",
+        "both clicks together made one job",
+        "one e-mail more lies in the mail folder",
+        "three of one customer's never were",
+        "no two started within a quarter of a second",
+        "each tick has one job",
     ]
     assert re.search(r"book_courier +done +3 .* yes", output)
     database = re.search(r"pgjobs_demo_\w+", output).group()

@@ -77,6 +77,8 @@ def left(world: World) -> int:
 @pytest.mark.parametrize("point", fault_points.POINTS)
 def test_a_process_that_fails_here_breaks_no_promise(world, armed, point):
     faults = armed.arm(point)
+    if point == "tick":
+        world.schedule()
 
     def happened() -> bool:
         if left(world) < ENOUGH:
@@ -87,6 +89,7 @@ def test_a_process_that_fails_here_breaks_no_promise(world, armed, point):
         return not armed.waiting
 
     eventually(happened, within=60)
+    world.unschedule()
     eventually(lambda: not left(world), within=40)
     with world.connect() as connection:
         seen = history.read(connection, world.processes.ledger)

@@ -11,7 +11,7 @@ import time
 from django.contrib.auth.models import Group
 from django.db import transaction
 
-from django_pgjobs import job
+from django_pgjobs import Snooze, job
 from tests import ledger
 
 STUMBLES = 0.3  # how often a body of that fate raises
@@ -20,6 +20,11 @@ STUMBLES = 0.3  # how often a body of that fate raises
 @job
 def chaos(key: str, seconds: float, fate: str = "works") -> dict[str, int]:
     """Work for a while, and end as it is said."""
+    return work(key, seconds, fate)
+
+
+def work(key: str, seconds: float, fate: str) -> dict[str, int]:
+    """Do that, and note it."""
     ledger.note("start", key)
     try:
         _work(key, seconds, fate)
@@ -51,6 +56,8 @@ def _work(key: str, seconds: float, fate: str) -> None:
     if fate == "kills":
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)
+    if fate == "snoozes" and random.random() < STUMBLES:  # noqa: S311
+        raise Snooze(0.1)
     if fate == "fails" or (fate == "stumbles" and random.random() < STUMBLES):  # noqa: S311
         raise ValueError(key)
 

@@ -9,6 +9,7 @@ from tests.app import (  # noqa: F401 -- they register handlers
     chaos_probes,
     connection_probes,
     context_probes,
+    mixed_probes,
     probes,
     timed_probes,
 )

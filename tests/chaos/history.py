@@ -13,12 +13,22 @@ import psycopg
 from tests.audit import Change
 from tests.ledger import Entry, Ledger
 
+VERBS = ("cancel-1", "retry-1")
+
 
 class Meant(NamedTuple):
     """A transaction of a producer: so many jobs, and what became of it as far as it was told."""
 
     jobs: int
     fate: str
+
+
+class Told(NamedTuple):
+    """What the caller of a unique enqueue was told: by which rule, which job, and whether it is new."""
+
+    rule: str
+    job: int
+    new: bool
 
 
 class Body(NamedTuple):
@@ -45,9 +55,20 @@ class Life:
 
     row: dict[str, Any]
     changes: list[Change] = field(default_factory=list)
+    commits: list[float] = field(default_factory=list)  # of the changes
     inserted: float = math.inf  # when its transaction was committed
     claims: list[Claim] = field(default_factory=list)
     bodies: list[Body] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[str]:
+        """All that the payload was known by: who replaces a job gives it another one."""
+        return list({change.key: None for change in self.changes if change.key})
+
+    @property
+    def of_a_tick(self) -> bool:
+        """Whether no producer has made it, and its handler cannot say which job it is."""
+        return "schedule" in self.row["meta"]
 
 
 @dataclass
@@ -55,8 +76,11 @@ class History:
     """All of a run."""
 
     meant: dict[str, Meant]  # by the key of the business
-    business: set[str]  # the rows that are there
+    business: dict[str, float]  # the rows that are there, and when they were committed
+    told: dict[str, Told]  # by the key of the business
+    verbs: Counter[str]  # what producers did by hand
     lives: dict[str, Life]  # by the key of the job
+    schedules: list[dict[str, Any]]
     deaths: dict[int, float]  # of workers, as recorded
     workers: dict[int, set[int]]  # by process
     bodies: int
@@ -67,8 +91,8 @@ class History:
 def read(connection: psycopg.Connection[Any], ledger: Ledger) -> History:
     """Gather what both witnesses say."""
     rows = _rows(connection, "select * from django_pgjobs_job")
-    lives = {row["payload"]["key"]: Life(row) for row in rows}
-    keys = Counter(row["payload"]["key"] for row in rows)
+    lives = {_key(row): Life(row) for row in rows}
+    keys = Counter(map(_key, rows))
     by_id = {life.row["id"]: life for life in lives.values()}
     for change, committed in _changes(connection):
         if life := by_id.get(change.job):
@@ -77,23 +101,45 @@ def read(connection: psycopg.Connection[Any], ledger: Ledger) -> History:
     bodies, meant = _bodies(entries), _meant(entries)
     for number in (key for key in lives if key.startswith("canary-")):
         meant[number.removesuffix(".0")] = Meant(1, "committed")
+    owners = {key: life for life in lives.values() for key in life.keys}
     for key, found in bodies.items():
-        if key in lives:
-            lives[key].bodies = found
+        if key in owners:
+            owners[key].bodies += found
     workers: dict[int, set[int]] = defaultdict(set)
     rows = _rows(connection, "select id, pid, died_at from django_pgjobs_worker")
     for row in rows:
         workers[row["pid"]].add(row["id"])
     return History(
         meant=meant,
-        business={row["name"] for row in _rows(connection, "select name from auth_group")},
+        business=_business(connection),
+        told=_told(entries),
+        verbs=Counter(e.event for e in entries if e.event in VERBS),
         lives=lives,
+        schedules=_rows(connection, "select * from django_pgjobs_schedule"),
         deaths={row["id"]: row["died_at"].timestamp() for row in rows if row["died_at"]},
         workers=workers,
         bodies=sum(map(len, bodies.values())),
-        homeless=[key for key in bodies if key not in lives],
+        homeless=[key for key in bodies if key not in owners],
         doubled=[key for key, count in keys.items() if count > 1],
     )
+
+
+def _key(row: dict[str, Any]) -> str:
+    return str(row["payload"].get("key", f"tick-{row['id']}"))
+
+
+def _business(connection: psycopg.Connection[Any]) -> dict[str, float]:
+    sql = "select name, pg_xact_commit_timestamp(xmin) as committed from auth_group"
+    return {row["name"]: _seconds(row["committed"]) for row in _rows(connection, sql)}
+
+
+def _told(entries: list[Entry]) -> dict[str, Told]:
+    told = {}
+    for entry in entries:
+        if entry.event.startswith("told-"):
+            rule, job, new = entry.event.removeprefix("told-").rsplit("-", 2)
+            told[entry.key.rpartition(".")[0]] = Told(rule, int(job), new == "new")
+    return told
 
 
 def _rows(connection: psycopg.Connection[Any], sql: str) -> list[dict[str, Any]]:
@@ -116,6 +162,7 @@ def _seconds(moment: datetime.datetime | None) -> float:
 
 def _note(life: Life, change: Change, committed: float) -> None:
     life.changes.append(change)
+    life.commits.append(committed)
     if change.old is None:
         life.inserted = committed
     elif change.old == "running" and change.new != "running":

@@ -11,9 +11,11 @@ from itertools import combinations
 
 from tests import audit
 from tests.app.management.commands.produce import MOST
+from tests.chaos import rules
 from tests.chaos.history import Body, Claim, History, Life
 
 Check = Callable[[History], Iterator[str]]
+FINAL = ("done", "failed", "cancelled")
 _CLOCKS = 0.002  # seconds: the ledger's numbers are rounded
 
 
@@ -24,7 +26,7 @@ def no_acknowledged_job_is_lost(history: History) -> Iterator[str]:
         if meant.fate == "committed" and len(found) != meant.jobs:
             yield f"{key} was committed with {meant.jobs} jobs, and {len(found)} are there"
     for key, life in history.lives.items():
-        if life.row["status"] not in ("done", "failed"):
+        if life.row["status"] not in FINAL:
             yield f"{key} is {life.row['status']} at the end"
 
 
@@ -32,7 +34,7 @@ def no_job_without_its_transaction(history: History) -> Iterator[str]:
     """What was rolled back left no row and never started."""
     for key in history.homeless:
         yield f"{key} started and is no job"
-    for key in history.lives:
+    for key in (key for life in history.lives.values() for key in life.keys):
         meant = history.meant.get(key.rpartition(".")[0])
         if meant is None or meant.fate == "rolled-back":
             yield f"{key} is there, and its transaction was rolled back"
@@ -85,7 +87,7 @@ def one_holder(history: History) -> Iterator[str]:
 def the_last_token_wins(history: History) -> Iterator[str]:
     """What is done was done by its last claim, and a handler had come to its end."""
     for key, life in history.lives.items():
-        if life.row["status"] != "done":
+        if life.row["status"] != "done" or life.of_a_tick:
             continue
         ended = {body.pid for body in life.bodies if body.how == "end"}
         last = life.claims[-1]
@@ -97,13 +99,14 @@ def the_last_token_wins(history: History) -> Iterator[str]:
 
 
 def attempts_are_honest(history: History) -> Iterator[str]:
-    """attempts = claims - releases, each start is covered by one, and each lost one is told."""
+    """attempts = claims - what was given back, each start is covered by one, each lost one is told."""
     for key, life in history.lives.items():
         row, starts = life.row, len(life.bodies)
         released = sum(bool(change.given_back) for change in life.changes)
         if (row["claims"], row["attempts"]) != (len(life.claims), len(life.claims) - released):
             yield f"{key} counts {row['attempts']} attempts and {row['claims']} claims, not {len(life.claims)} less {released}"
-        if starts > row["attempts"]:
+        snoozes = released if row["payload"].get("fate") == "snoozes" else 0
+        if starts > row["attempts"] + snoozes:
             yield f"{key} started {starts} times in {row['attempts']} attempts"
         told = [error["attempt"] for error in row["errors"]]
         failed = row["attempts"] - (row["status"] == "done")
@@ -112,11 +115,15 @@ def attempts_are_honest(history: History) -> Iterator[str]:
 
 
 def nobody_innocent_fails(history: History) -> Iterator[str]:
-    """Only what always fails, or kills its worker, is given up; and that in as many attempts."""
+    """Only what always fails, or kills its worker, is given up, in as many attempts.
+
+    And only what somebody wanted to cancel is cancelled.
+    """
     for key, life in history.lives.items():
         fate = life.row["payload"].get("fate", "works")
         innocent = fate not in ("fails", "kills")
-        if (life.row["status"] == "done") != innocent:
+        cancelled = life.row["status"] == "cancelled" and life.row["cancel_requested_at"]
+        if (life.row["status"] == "done") != innocent and not cancelled:
             yield f"{key}, which {fate}, is {life.row['status']}: {life.row['last_error']}"
         if len(life.bodies) > MOST[fate]:
             yield f"{key}, which {fate}, started {len(life.bodies)} times"
@@ -141,6 +148,7 @@ CHECKS: dict[str, Check] = {
     "I7": attempts_are_honest,
     "I7, I17": nobody_innocent_fails,
     "I10": only_lawful_moves,
+    **rules.CHECKS,
 }
 
 

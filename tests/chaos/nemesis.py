@@ -24,6 +24,8 @@ COMMITS = (
     ("set status = 'pending'", "UPDATE"),  # a failed attempt
     ("set status = 'running'", "{"),  # a claim, or what was settled with it
     ("with mine as", ""),  # a release
+    ("set visit", "chaos_"),  # a claim of jobs with limits
+    ('SET "next_at"', ""),  # a tick
     ("set heartbeat_at", ""),
     ("set died_at", "UPDATE 1"),
     ("with lost as", "chaos"),  # a reap

@@ -7,8 +7,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tests.chaos import history, invariants
+from psycopg.types.json import Jsonb
+
+from tests.chaos import history, invariants, rules
 from tests.chaos.history import History
 from tests.chaos.monitor import MOST, Monitor
 from tests.chaos.nemesis import Nemesis
@@ -33,6 +36,7 @@ def run(folder: Path, seed: str, seconds: float) -> Report:
     report = Report()
     with World(folder, seed) as world:
         nemesis = Nemesis(world, seed)
+        world.schedule()
         with Monitor(world, nemesis) as monitor:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
@@ -43,11 +47,14 @@ def run(folder: Path, seed: str, seconds: float) -> Report:
                 f"answers cut off after a COMMIT: {sum(p.cuts for p in world.proxies)}"
             )
             world.stop_producing()
+            world.unschedule()
             if _drain(world, report):
                 _see_canaries(world, report)
             if (sessions := monitor.sessions()) > MOST:
                 report.violations.append(f"I18: {sessions} sessions, where {MOST} are the most")
         report.violations += [f"I18: idle in a transaction: {idle}" for idle in monitor.idle]
+        report.violations += [f"I12: {seen}" for seen in monitor.exceeded]
+        report.lines.append(f"looks at the running jobs: {monitor.looks}")
         for name, status in world.stop().items():
             if status:
                 report.violations.append(f"{name} was stopped in peace and exited with {status}")
@@ -56,7 +63,7 @@ def run(folder: Path, seed: str, seconds: float) -> Report:
             report.lines.append(f"ended by themselves: {_told(world.ends)}")
         with world.connect() as connection:
             seen = history.read(connection, world.processes.ledger)
-    report.lines += _summary(seen)
+    report.lines += _summary(seen) + rules.told(seen)
     report.violations += invariants.violations(seen)
     return report
 
@@ -94,22 +101,28 @@ def _see_canaries(world: World, report: Report) -> None:
         for number in range(CANARIES):
             key = f"canary-{number}.0"
             ledger_of = world.processes.ledger
-            row = connection.execute(
+            connection.execute(
                 "with business as (insert into auth_group (name) values (%s)) "
-                "insert into django_pgjobs_job (kind, payload) values ('chaos', jsonb_build_object("
-                "'key', %s::text, 'seconds', 0, 'fate', 'works')) returning id",
-                [key.removesuffix(".0"), key],
-            ).fetchone()
+                "insert into django_pgjobs_job (kind, payload, concurrency_key) values (%s, "
+                "jsonb_build_object('key', %s::text, 'seconds', 0, 'fate', 'works') || %s, %s)",
+                [key.removesuffix(".0"), *_kind_of_canary(number, key)],
+            )
             inserted = time.time()
             deadline = time.monotonic() + 30
             while not (starts := ledger_of.starts(key)) and time.monotonic() < deadline:
                 time.sleep(0.05)  # not to wait: likewise
             waits.append(starts[0].at - inserted if starts else float("inf"))
-            assert row
     late = [wait for wait in waits if wait > PGJOBS["POLL"] + LATE]
     report.lines.append(f"taken up by the poll in at most {max(waits):.2f} s")
     if len(late) > CANARIES // 5:  # one may meet a machine that has something else to do
         report.violations.append(f"I16: taken up in {', '.join(f'{wait:.2f}' for wait in late)} s")
+
+
+def _kind_of_canary(number: int, key: str) -> list[Any]:
+    """Return kind, key, what else is in the payload, and the key of limits: every second one has one."""
+    if number % 2:
+        return ["chaos_limited", key, Jsonb({"lane": "canary"}), "chaos_limited:canary"]
+    return ["chaos", key, Jsonb({}), None]
 
 
 def _summary(seen: History) -> list[str]:

@@ -22,6 +22,7 @@ from tests.proxies import Proxy
 PGJOBS = {"LEASE": 2, "HEARTBEAT": 0.5, "POLL": 0.2, "SHUTDOWN_TIMEOUT": 10, "MAX_ATTEMPTS": 60}
 SERVER = {"max_connections": "200", "track_commit_timestamp": "on"}
 SUPERVISORS, CHILDREN, THREADS, PRODUCERS = 2, 2, 2, 2
+SCHEDULES = {2: "all", 3: "latest", 5: "skip"}  # seconds, and what becomes of missed ticks
 APPLICATION = "pgjobs-test-process"
 
 
@@ -77,6 +78,21 @@ class World:
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection of the runner's own, past the proxies."""
         return psycopg.connect(self.server.url, autocommit=True, connect_timeout=10)
+
+    def schedule(self) -> None:
+        """Have jobs enqueued by the workers themselves."""
+        with self.connect() as connection:
+            for seconds, missed in SCHEDULES.items():
+                connection.execute(
+                    "insert into django_pgjobs_schedule (name, kind, every, missed) values "
+                    "(%s, 'chaos_tick', make_interval(secs => %s), %s)",
+                    [f"every {seconds} s", seconds, missed],
+                )
+
+    def unschedule(self) -> None:
+        """Switch the schedules off."""
+        with self.connect() as connection:
+            connection.execute("update django_pgjobs_schedule set enabled = false, next_at = null")
 
     def start(self, name: str) -> None:
         """Start an actor, under a name that may have been another's before."""

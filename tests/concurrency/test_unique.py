@@ -15,7 +15,7 @@ import pytest
 from django.db import DatabaseError, connections, transaction
 from django.db.models import F
 
-from django_pgjobs import Unique, get_job, job
+from django_pgjobs import DuplicateJob, Unique, get_job, job
 from django_pgjobs.claims import Claimer
 from django_pgjobs.lifecycle import FINAL
 from django_pgjobs.models import Job
@@ -71,6 +71,7 @@ class Producers:
         ] = []  # the id of each key, and whether it was kept
         self.kept: dict[int, int] = {}  # by key: what the last one wrote that was kept
         self.errors: list[BaseException] = []
+        self.refused = 0
         self._start = threading.Barrier(THREADS)
         self._number = itertools.count(1)
 
@@ -97,10 +98,15 @@ class Producers:
             with transaction.atomic():
                 keys = chance.sample(range(KEYS), chance.choice([1, 1, 3, KEYS]))
                 payloads = [{"a": key, "b": next(self._number)} for key in keys]
-                if len(keys) == 1:
-                    ids = [self.sync.enqueue(**payloads[0]).id]
-                else:
-                    ids = self.sync.enqueue_many(payloads)
+                try:
+                    if len(keys) == 1:
+                        ids = [self.sync.enqueue(**payloads[0]).id]
+                    else:
+                        ids = self.sync.enqueue_many(payloads)
+                except DuplicateJob as error:  # nothing of a batch stays
+                    keys, payloads = keys[: len(keys) == 1], []
+                    ids = [error.job_id for _ in keys]
+                    self.refused += 1
                 told = dict(zip(keys, ids, strict=True))
                 written = {each["a"]: each["b"] for each in payloads}
                 assert Job.objects.filter(pk__in=ids).count() == len(keys)  # it is usable still
@@ -124,6 +130,8 @@ class Producers:
         {"period": 3_600},
         {"conflict": "replace"},
         {"conflict": "replace", "until": "finished"},
+        {"conflict": "raise"},
+        {"conflict": "raise", "until": "start"},
     ],
     ids=str,
 )
@@ -139,6 +147,7 @@ def test_of_many_who_enqueue_the_same_keys_each_is_told_of_the_one_job_there_is(
     for told, kept, _ in producers.told:
         if kept:
             assert told == {key: there[key].id for key in told}
+    assert (producers.refused > 0) == (rule.get("conflict") == "raise")
     if rule.get("conflict") == "replace":
         assert {key: each.payload["b"] for key, each in there.items()} == producers.kept
 

@@ -207,21 +207,30 @@ def test_twelve_workers_make_one_job_for_each_tick(transactional_db):
     assert statistics.median(late) < timedelta(seconds=1)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_worker_killed_at_the_insert_leaves_the_tick_to_another(
-    transactional_db, monkeypatch, moment
-):
+@pytest.mark.parametrize("moment", ["before the job", "before the note", "before the commit"])
+def test_a_worker_killed_at_a_tick_leaves_it_to_another(transactional_db, monkeypatch, moment):
     overdue(timedelta(seconds=5))
-    real = schedules._enqueue
+    enqueue, save = schedules._enqueue, Schedule.save
 
-    def killed(*arguments, **options):
-        if moment == "after":
-            real(*arguments, **options)
+    def lose_the_session():
         with connection.cursor() as cursor:
             cursor.execute("select pg_terminate_backend(pg_backend_pid())")
 
+    def killed_at_the_insert(*arguments, **options):
+        if moment == "before the note":
+            enqueue(*arguments, **options)
+        lose_the_session()
+
+    def killed_at_the_commit(*arguments, **options):
+        save(*arguments, **options)
+        assert Job.objects.exists()
+        lose_the_session()
+
     with monkeypatch.context() as patch:
-        patch.setattr(schedules, "_enqueue", killed)
+        if moment == "before the commit":
+            patch.setattr(Schedule, "save", killed_at_the_commit)
+        else:
+            patch.setattr(schedules, "_enqueue", killed_at_the_insert)
         with pytest.raises(DatabaseError):
             schedules.tick("default")
     connection.close()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.faults import FAULTS
-from tests.mutants import CAUGHT_BY
+from tests.mutants import CAUGHT_BY, CAUGHT_BY_THE_MODEL, MODEL
 
 CONDITIONS = {"no-death-signal"}  # no fault: a system that tests pretend to be on
 
@@ -16,7 +16,8 @@ def test_every_fault_names_the_tests_that_catch_it():
 
 
 def test_the_tests_that_catch_faults_are_there():
-    for tests in CAUGHT_BY.values():
+    assert set(CAUGHT_BY_THE_MODEL) <= set(CAUGHT_BY)
+    for tests in (*CAUGHT_BY.values(), MODEL):
         for test in tests:
             file, _, name = test.partition("::")
             code = (Path(__file__).parents[1] / file).read_text()

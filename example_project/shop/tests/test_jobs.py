@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from django.core import mail
+from django.core.management import call_command
 from django.test import TestCase
 
 from django_pgjobs import Job
@@ -44,3 +45,35 @@ class JobTests(TestCase):
         self.assertContains(page, "Your receipt was sent to")
         self.assertContains(page, "Last error: 503, please try again later (call 1)")
         self.assertContains(page, "2 of 4 jobs are finished")
+
+
+class MonthTests(TestCase):
+    """What begins with a month."""
+
+    def setUp(self) -> None:
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.enterContext(self.settings(SHOP_INVOICES=folder, SHOP_STATEMENT_SECONDS=0))
+        call_command("newmonth", "ada@example.com", "bob@example.com", pages=2, instalments=3)
+        drain()
+        self.files = sorted(file.name for file in folder.iterdir())
+
+    def test_each_customer_has_all_pages_of_the_statement(self) -> None:
+        people = ("ada@example.com", "bob@example.com")
+        self.assertEqual(self.files, [f"statement-{who}-{n}.txt" for who in people for n in (1, 2)])
+
+    def test_a_customer_s_pages_share_a_limit(self) -> None:
+        keys = Job.objects.filter(kind="write_statement").values_list("concurrency_key", flat=True)
+        self.assertEqual(set(keys), {f"write_statement:{w}@example.com" for w in ("ada", "bob")})
+
+    def test_a_second_instalment_waits_for_its_turn(self) -> None:
+        instalments = Job.objects.filter(kind="collect_instalment")
+        self.assertLess(instalments.done().count(), 3)
+        self.assertGreater(instalments.done().count(), 0)
+
+    def test_the_report_adds_up_what_was_sold(self) -> None:
+        product = Product.objects.get(name="Rubber boots")
+        Order.objects.create(product=product, price=product.price, email="ada@example.com")
+        job = Job.objects.create(kind="report_sales")
+        drain()
+        job.refresh_from_db()
+        self.assertEqual(job.result, "25.50 EUR")

@@ -82,6 +82,22 @@ class OrderPageTests(TestCase):
         self.assertContains(self.page(), "Last error: 504, the second")
         self.assertNotContains(self.page(), "503")
 
+    def test_a_receipt_is_sent_again_once_an_hour(self) -> None:
+        self.assertNotContains(self.page(), "Send the receipt again")
+        Job.objects.filter(kind="send_receipt").update(
+            status="done", finished_at=timezone.now(), attempts=1
+        )
+        self.assertContains(self.page(), "Send the receipt again")
+        address = f"{self.order.get_absolute_url()}receipt/"
+        for _ in range(2):
+            self.assertRedirects(self.client.post(address), self.order.get_absolute_url())
+        self.assertEqual(Job.objects.pending().filter(kind="send_receipt").count(), 1)
+
+    def test_a_receipt_is_not_sent_again_by_a_link(self) -> None:
+        address = f"{self.order.get_absolute_url()}receipt/"
+        self.assertEqual(self.client.get(address).status_code, 405)
+        self.assertEqual(Job.objects.filter(kind="send_receipt").count(), 1)
+
     def test_hostile_text_is_shown_as_text(self) -> None:
         Order.objects.update(name=HOSTILE, email=HOSTILE, tracking_code=HOSTILE[:20])
         Product.objects.update(name=HOSTILE, description=HOSTILE)

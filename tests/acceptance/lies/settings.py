@@ -1,4 +1,4 @@
-"""The example's settings with two lies: receipts go nowhere, and a checkout is no transaction."""
+"""The example's settings with lies: receipts go nowhere, a checkout is no transaction, rules are none."""
 
 from __future__ import annotations
 
@@ -13,3 +13,4 @@ else:
     EMAIL_BACKEND = _NOWHERE
 
 ROOT_URLCONF = "tests.acceptance.lies.urls"
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.acceptance.lies.apps.Lies"]  # noqa: F405
