@@ -6,6 +6,7 @@ import pytest
 
 from django_pgjobs import queues, windows
 from django_pgjobs.admin import lists
+from django_pgjobs.admin import queues as page
 from django_pgjobs.admin.overview import overview
 from tests.db import rows
 
@@ -16,7 +17,7 @@ WARNING = "More than 3 of these jobs have a concurrency key."
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Take three jobs for many, and four lanes."""
-    for module in (windows, lists, queues):
+    for module in (windows, lists, queues, page):
         monkeypatch.setattr(module, "WINDOW", 3)
     monkeypatch.setattr(windows, "LANES", 4)
 

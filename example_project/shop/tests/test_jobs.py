@@ -65,10 +65,9 @@ class MonthTests(TestCase):
         keys = Job.objects.filter(kind="write_statement").values_list("concurrency_key", flat=True)
         self.assertEqual(set(keys), {f"write_statement:{w}@example.com" for w in ("ada", "bob")})
 
-    def test_a_second_instalment_waits_for_its_turn(self) -> None:
+    def test_every_instalment_is_collected_once(self) -> None:
         instalments = Job.objects.filter(kind="collect_instalment")
-        self.assertLess(instalments.done().count(), 3)
-        self.assertGreater(instalments.done().count(), 0)
+        self.assertEqual(instalments.done().count(), 3)
 
     def test_the_report_adds_up_what_was_sold(self) -> None:
         product = Product.objects.get(name="Rubber boots")
