@@ -108,6 +108,7 @@ IMPOSSIBLE = {
     "no attempt allowed": {"max_attempts": "0"},
     "an empty kind": {"kind": "''"},
     "an empty queue": {"queue": "''"},
+    "an empty concurrency key": {"concurrency_key": "''"},
     "a payload that is a list": {"payload": "'[]'"},
     "a payload that is null in JSON": {"payload": "'null'"},
     "a payload that is a number": {"payload": "'1'"},
