@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgjobs.models import Job, Worker
 from tests import audit
-from tests.app.probes import hold, hold_at_most_three, leave, record
+from tests.app.probes import hold, leave, record
 from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
 
@@ -152,17 +152,23 @@ def test_a_job_that_was_claimed_without_the_worker_hearing_of_it_is_given_back(p
     assert "claimed without an answer" in worker.output
 
 
+def hold_at_most_three(key):
+    kind = "hold_at_most_three"
+    Job.objects.create(kind=kind, payload={"key": key}, concurrency_key=kind)
+
+
 @pytest.mark.parametrize("supervised", [False, True], ids=["by its lease", "by its supervisor"])
 def test_the_slots_of_a_killed_worker_are_used_again_and_no_more_than_these(processes, supervised):
     start = processes.supervisor if supervised else processes.worker
-    victim = start("--threads", "3", pgjobs=FAST)
+    victim = start("--threads", "3", pgjobs=FAST, PGJOBS_TEST_LIMITED="1")
     for n in range(3):
-        hold_at_most_three.enqueue(key=f"held-{n}")
+        hold_at_most_three(f"held-{n}")
     eventually(lambda: len(processes.ledger.starts()) == 3)
     for n in range(50):
         processes.open_gate(f"waiting-{n}")
-    hold_at_most_three.enqueue_many({"key": f"waiting-{n}"} for n in range(50))
-    other = processes.worker("--threads", "8", pgjobs=FAST)
+    for n in range(50):
+        hold_at_most_three(f"waiting-{n}")
+    other = processes.worker("--threads", "8", pgjobs=FAST, PGJOBS_TEST_LIMITED="1")
     assert other.worker
     os.kill(processes.ledger.starts("held-0")[0].pid, signal.SIGKILL)
     killed = time.time()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from django_pgjobs import job
 from tests.app import (  # noqa: F401 -- they register handlers
     asking_probes,
@@ -9,10 +11,12 @@ from tests.app import (  # noqa: F401 -- they register handlers
     chaos_probes,
     connection_probes,
     context_probes,
-    mixed_probes,
     probes,
     timed_probes,
 )
+
+if os.environ.get("PGJOBS_TEST_LIMITED"):
+    from tests.app import limited_probes  # noqa: F401 -- likewise
 
 
 @job

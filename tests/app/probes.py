@@ -18,7 +18,7 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone, translation
 
-from django_pgjobs import Limit, job
+from django_pgjobs import job
 from tests import ledger
 from tests.waiting import eventually
 
@@ -41,12 +41,6 @@ def hold(key: str) -> None:
     gate = Path(os.environ["PGJOBS_TEST_FOLDER"]) / f"gate-{key}"
     eventually(gate.exists, within=60)
     ledger.note("end", key)
-
-
-@job(concurrency=Limit(3))
-def hold_at_most_three(key: str) -> None:
-    """As above, three at a time."""
-    hold.handler(key)
 
 
 @job

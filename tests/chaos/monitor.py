@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import psycopg
 
-from tests.app.mixed_probes import SLOTS
+from tests.app.mixed_rules import SLOTS
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.world import APPLICATION, CHILDREN, SUPERVISORS, THREADS, World
 

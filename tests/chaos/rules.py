@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 
-from tests.app.mixed_probes import PACE, PERIOD, SLOTS
+from tests.app.mixed_rules import PACE, PERIOD, SLOTS
 from tests.chaos.history import History, Life
 
 _CLOCKS = 0.002  # seconds, as the numbers are rounded

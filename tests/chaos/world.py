@@ -49,7 +49,11 @@ class World:
             self.proxies = [
                 stack.enter_context(Proxy(self.server.port)) for _ in range(SUPERVISORS)
             ]
-            environment = {**os.environ, "PGJOBS_TEST_URL": self.server.url}
+            environment = {
+                **os.environ,
+                "PGJOBS_TEST_URL": self.server.url,
+                "PGJOBS_TEST_LIMITED": "1",
+            }
             self.processes = stack.enter_context(Processes(environment, self.folder))
             fault = self.processes._environment.pop(faults.VARIABLE, "")  # not in the migration
             if fault:

@@ -22,7 +22,8 @@ from django_pgjobs import DuplicateJob, Job
 from django_pgjobs.registry import JobType
 from tests import ledger
 from tests.app.chaos_probes import achaos, chaos
-from tests.app.mixed_probes import UNIQUE, chaos_limited, chaos_once, chaos_ordered, chaos_paced
+from tests.app.limited_probes import chaos_limited, chaos_once, chaos_ordered, chaos_paced
+from tests.app.mixed_rules import UNIQUE
 
 ROLLED_BACK = 0.2  # of the transactions
 FATES = ("works", "enqueues", "stumbles", "snoozes", "fails", "kills")

@@ -1,23 +1,16 @@
-"""Kinds of the chaos with limits, keys, rates and policies of their own; they do what `chaos` does."""
+"""Kinds with limits: where `PGJOBS_TEST_LIMITED` is set alone, since no queue that has one is claimed by transaction.
+
+Those of the chaos have policies of their own too, and do what `chaos` does.
+"""
 
 from __future__ import annotations
 
 import os
 
-from django_pgjobs import Exponential, Limit, Linear, Rate, Unique, job
+from django_pgjobs import Exponential, Limit, Linear, job
 from tests.app.chaos_probes import work
-
-SLOTS = {"chaos_limited": 2, "chaos_ordered": 1}  # of a lane
-PACE = Rate(4, per=1, burst=1)
-PERIOD = 4.0  # seconds
-UNIQUE = {  # rules, by the name under which the ledger notes what a caller was told
-    "start-skip": Unique("topic", until="start"),
-    "start-replace": Unique("topic", conflict="replace"),
-    "finished-skip": Unique("topic"),
-    "finished-replace": Unique("topic", until="finished", conflict="replace"),
-    "finished-raise": Unique("topic", conflict="raise"),
-    "period-skip": Unique("topic", period=PERIOD),
-}
+from tests.app.mixed_rules import PACE, SLOTS
+from tests.app.probes import hold
 
 
 @job(concurrency=Limit(SLOTS["chaos_limited"], key="lane"), retry=Linear(step=0.2))
@@ -48,3 +41,9 @@ def chaos_once(key: str, seconds: float, fate: str, topic: int) -> dict[str, int
 def chaos_tick() -> dict[str, int]:
     """Do nothing at a tick. It cannot say which in the ledger."""
     return {"pid": os.getpid()}
+
+
+@job(concurrency=Limit(3))
+def hold_at_most_three(key: str) -> None:
+    """Work until the test opens the gate of this key, three at a time."""
+    hold.handler(key)
