@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
 from django_pgjobs import lifecycle, notify
+from django_pgjobs.cancelling import CancelReply
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.models import Job, JobQuerySet
 
@@ -69,11 +70,10 @@ class Act:
             are_few = len(noted) <= MOST_NOTED
             if are_few:
                 chosen = JobQuerySet(Job, using=alias).filter(pk__in=[job.pk for job in noted])
-            asked_to_stop = self.do(chosen.running())
-            changed = asked_to_stop + self.do(chosen.exclude(status=Status.RUNNING))
+            changed = self.do(chosen)
             whats = noted if are_few else [f"{changed} ×"]
             record(request, Job, whats, _told(self, request), self.flag)
-        return Done(changed, asked_to_stop)
+        return Done(changed, changed.requested if isinstance(changed, CancelReply) else 0)
 
     def tell(self, done: Done, asked: int) -> str:
         """Say how many of those asked for were changed, and why others were not."""
