@@ -28,9 +28,10 @@ if TYPE_CHECKING:
         WaitInTransaction,
         WaitTimeout,
     )
+    from django_pgjobs.job_types import JobType
     from django_pgjobs.limits import Limit, Rate
     from django_pgjobs.models import Job
-    from django_pgjobs.registry import JobType, job
+    from django_pgjobs.registry import job
     from django_pgjobs.retries import Exponential, Fixed, Linear
     from django_pgjobs.rules import cron, every
     from django_pgjobs.uniqueness import Unique
@@ -74,7 +75,7 @@ _HOMES = {
     "Fixed": "retries",
     "Job": "models",
     "JobContext": "context",
-    "JobType": "registry",
+    "JobType": "job_types",
     "Linear": "retries",
     "Unique": "uniqueness",
     "Limit": "limits",

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from django_pgjobs import registry
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
+from django_pgjobs.job_types import JobType
 from django_pgjobs.leases import Lease
 from django_pgjobs.lines import Line
 from django_pgjobs.mailbox import Mailbox
 from django_pgjobs.outcomes import NotDone, Outcome, Settled
-from django_pgjobs.registry import JobType
 
 MOST_AHEAD = 1_000  # claims waiting for a turn: a statement then settles and claims half of them
 # Work that may wait for its turn, in seconds: about the time of some claims. Short jobs are claimed

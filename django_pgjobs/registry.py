@@ -1,4 +1,4 @@
-"""Which handler runs a kind: `@job`, the `JobType` it returns, and the table of them.
+"""Which handler runs a kind: `@job`, and the table of the `JobType`s that it returns.
 
 Invariant: one kind, or alias of a kind, has one handler. A kind that a row names is looked up in
 this table and nowhere else, so that no row can choose code that was not declared as a job.
@@ -6,179 +6,30 @@ this table and nowhere else, so that no row can choose code that was not declare
 
 from __future__ import annotations
 
-import copy
 import datetime
 import difflib
-import functools
 import inspect
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from types import CodeType
+from collections.abc import Callable, Iterable
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Generic,
     Literal,
-    ParamSpec,
-    Self,
-    TypeVar,
-    Unpack,
     overload,
 )
 
-from asgiref.sync import sync_to_async
-
-from django_pgjobs import conf, payloads, rules
 from django_pgjobs.exceptions import DuplicateKind, InvalidOption, UnknownKind
-from django_pgjobs.limits import Limit, Limits, Rate, check_key
-from django_pgjobs.options import Changes, Entry, Options, check_kind, check_timeout
-from django_pgjobs.retries import DEFAULTS, Delays, Errors, Retries, RetryPolicy, check_retries
+from django_pgjobs.job_types import JobType, P, R, check_names, code_of, refuse_unknown, where
+from django_pgjobs.limits import Limit, Limits, Rate
+from django_pgjobs.options import Options, check_kind, check_timeout
+from django_pgjobs.retries import Delays, Errors, RetryPolicy, check_retries
 from django_pgjobs.rules import Recurring
-from django_pgjobs.signatures import Signature
 from django_pgjobs.uniqueness import Unique
 
 if TYPE_CHECKING:
     from django_pgjobs.context import JobContext
-    from django_pgjobs.models import Job
+    from django_pgjobs.job_types import ContextJobType
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class JobType(Generic[P, R]):
-    """A kind of job: its handler and the options that its jobs are enqueued with.
-
-    Calling it calls the handler, here and now.
-    """
-
-    def __init__(  # noqa: PLR0913 -- what @job takes
-        self,
-        handler: Callable[P, R],
-        kind: str,
-        options: Options,
-        aliases: tuple[str, ...] = (),
-        timeout: float | None = None,
-        *,
-        retries: Retries = DEFAULTS,
-        limits: Limits = Limits(),  # noqa: B008 -- frozen
-        atomic: bool = False,
-        takes_context: bool = False,
-        schedule: Recurring | Iterable[Recurring] = (),
-    ) -> None:
-        """Describe a kind; `@job` also registers it."""
-        functools.update_wrapper(self, handler)  # first: the function's attributes must not win
-        self.handler = handler
-        self.kind = kind
-        self.options = options
-        self.aliases = aliases
-        self.timeout = timeout  # seconds
-        self.retries = retries
-        self.atomic = atomic
-        self.limits = limits
-        self.takes_context = takes_context
-        self.is_async = inspect.iscoroutinefunction(handler)
-        self.listens = takes_context or self.is_async  # a running one can be asked to stop
-        self.signature = Signature(handler, takes_context=takes_context)
-        self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
-
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the handler itself."""
-        return self.handler(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return f"<JobType {self.kind}: {_where(self.handler)}>"
-
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Insert one pending job in the current transaction and return it.
-
-        The job exists if and only if that transaction (or savepoint) commits. With no transaction
-        open it is committed at once. Where a rule of uniqueness finds a job that stands for this one,
-        that one is returned.
-
-        Raises:
-            InvalidPayload: the arguments do not fit the handler or cannot be stored. Nothing was
-                sent to the database, and the transaction is as usable as before.
-            DuplicateJob: the rule says so; the transaction is as usable as before.
-
-        """
-        from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
-
-        entry = self._entry(args, kwargs)
-        insert = enqueueing.insert if entry.unique_key is None else duplicates.insert
-        return insert(self.kind, entry, self.options)
-
-    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """`enqueue()` for async code."""
-        return await sync_to_async(self.enqueue)(*args, **kwargs)
-
-    def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Insert one pending job for each payload, all of them or none; return their ids in order.
-
-        Each payload maps the handler's argument names to values. They are taken from the iterable
-        in chunks, so a generator of any length needs little memory.
-
-        Raises:
-            InvalidPayload, DuplicateJob: as `enqueue()`; no job of this call exists then.
-
-        """
-        from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
-
-        entries = (self._entry((), payload) for payload in payloads)
-        plain = self.options.rule is None
-        insert_many = enqueueing.insert_many if plain else duplicates.insert_many
-        return insert_many(self.kind, entries, self.options)
-
-    def using(self, **changes: Unpack[Changes]) -> Self:
-        """Return a copy that enqueues with other options.
-
-        Raises:
-            InvalidOption: an option is unknown, has the wrong type or is out of range.
-
-        """
-        _refuse_unknown("using()", changes, Changes.__annotations__)
-        other = copy.copy(self)
-        other.options = replace(self.options, **changes)
-        _check_names(other)
-        return other
-
-    def _entry(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
-        payload = self.signature.bind(self.kind, args, kwargs)
-        text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
-        return Entry(text, self._concurrency_key(payload), self._unique_key(payload))
-
-    def _concurrency_key(self, payload: Mapping[str, Any]) -> str | None:
-        if self.options.concurrency_key is not None:
-            return check_key(self.options.concurrency_key)
-        if self.limits:
-            return self.limits.key_of(self.kind, payload, self.signature.defaults)
-        return None
-
-    def _unique_key(self, payload: Mapping[str, Any]) -> str | None:
-        rule = self.options.rule
-        if rule is None:
-            return None
-        return rule.key_of(self.kind, payload, self.options.unique_key)
-
-    def _stored(self, one: Recurring) -> Recurring:
-        """Return a schedule with its payload as the rows have it, or raise `InvalidPayload`."""
-        payload = self.signature.bind(self.kind, (), one.payload)
-        return replace(one, payload=json.loads(payloads.encode(payload, max_bytes=_LARGEST)))
-
-
-if TYPE_CHECKING:
-
-    class ContextJobType(JobType[P, R]):
-        """One whose handler takes a context: called by hand, it needs one."""
-
-        def __call__(  # type: ignore[override]  # as its handler
-            self, context: JobContext, /, *args: P.args, **kwargs: P.kwargs
-        ) -> R:
-            """Call the handler itself."""
-
-
-_LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 _kinds: dict[str, JobType[..., Any]] = {}
 _RETRIES = ("retry", "retry_on", "discard_on")
 _OPTIONS = (
@@ -276,7 +127,7 @@ def job(  # noqa: PLR0913 -- every option of a kind
         DuplicateKind: another handler has this kind or alias.
 
     """
-    _refuse_unknown("@job", options, _OPTIONS)
+    refuse_unknown("@job", options, _OPTIONS)
     retries = check_retries(*(options.pop(name, None) for name in _RETRIES))
     declared = Options(**options)
     seconds = check_timeout(timeout)
@@ -296,7 +147,7 @@ def job(  # noqa: PLR0913 -- every option of a kind
             takes_context=takes_context,
             schedule=schedule,
         )
-        _check_names(job_type)
+        check_names(job_type)
         register(job_type)
         return job_type
 
@@ -316,8 +167,8 @@ def register(job_type: JobType[..., Any]) -> None:
         other = _kinds.get(kind)
         if other is not None and not _again(other.handler, job_type.handler):
             raise DuplicateKind(
-                f"Two handlers are declared for the kind {kind!r}: {_where(other.handler)} and "
-                f"{_where(job_type.handler)}. Give one of them another kind=."
+                f"Two handlers are declared for the kind {kind!r}: {where(other.handler)} and "
+                f"{where(job_type.handler)}. Give one of them another kind=."
             )
     _check_schedules(job_type)
     for kind in (job_type.kind, *job_type.aliases):
@@ -363,13 +214,6 @@ def _check_handler(handler: object) -> None:
         raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
 
 
-def _check_names(job_type: JobType[..., Any]) -> None:
-    if job_type.options.unique is not None:
-        job_type.signature.check_names("unique", job_type.options.unique.names)
-    if isinstance(job_type.limits.key, str):
-        job_type.signature.check_names("key", [job_type.limits.key])
-
-
 def _check_atomic(atomic: object, handler: Callable[..., Any]) -> None:
     if not isinstance(atomic, bool):
         raise InvalidOption(f"atomic must be True or False, got {atomic!r}.")
@@ -409,28 +253,10 @@ def _check_schedules(job_type: JobType[..., Any]) -> None:
             )
 
 
-def _refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> None:
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
-            raise InvalidOption(f"{where} has no option {name!r}. {hint}")
-
-
 def _again(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
     """Say whether `new` is `old` from a module that was read again.
 
     Its code has been compiled again then. Two closures of one function share their code, and are two
     handlers.
     """
-    return new is old or (_where(new) == _where(old) and _code(new) is not _code(old))
-
-
-def _code(handler: Callable[..., Any]) -> CodeType:
-    code: CodeType = inspect.unwrap(handler).__code__
-    return code
-
-
-def _where(handler: Callable[..., Any]) -> str:
-    code = _code(handler)
-    return f"{handler.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    return new is old or (where(new) == where(old) and code_of(new) is not code_of(old))

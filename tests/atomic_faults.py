@@ -8,7 +8,7 @@ from typing import Any
 
 def atomic_is_ignored() -> None:
     """Run an atomic handler as any other, and settle its job afterwards."""
-    from django_pgjobs.registry import JobType  # noqa: PLC0415 -- no models before the apps are loaded
+    from django_pgjobs.job_types import JobType  # noqa: PLC0415 -- no models before the apps are loaded
 
     JobType.atomic = property(lambda _: False, lambda *_: None)
 

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgjobs import registry
+from django_pgjobs.job_types import JobType
 from tests import faults
 from tests.processes import Processes
 
@@ -40,7 +41,7 @@ def process_environment(database_url: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, registry.JobType]:
+def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, JobType]:
     """The table of kinds, for a test that declares some: they are forgotten at its end."""
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
     return registry._kinds

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from django.utils import timezone
 
 from django_pgjobs import job
+from django_pgjobs.job_types import JobType
 from django_pgjobs.models import Figure, Job, Queue, Schedule, Worker
-from django_pgjobs.registry import JobType
 from tests.db import rows
 
 TRACEBACK = """Traceback (most recent call last):

@@ -10,9 +10,9 @@ from typing import get_overloads
 
 import django_pgjobs
 from django_pgjobs import exceptions, models, testing
+from django_pgjobs.job_types import JobType
 from django_pgjobs.models import JobQuerySet
 from django_pgjobs.options import Changes
-from django_pgjobs.registry import JobType
 from tests.contract import pages
 
 API = "docs/reference/api.md"

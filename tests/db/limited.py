@@ -12,7 +12,7 @@ from django_pgjobs.sessions import DjangoExecutor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_pgjobs.registry import JobType
+    from django_pgjobs.job_types import JobType
     from django_pgjobs.sessions import Executor
 
 

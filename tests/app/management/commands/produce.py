@@ -19,7 +19,7 @@ from django.core.management.base import BaseCommand
 from django.db import Error, connection, transaction
 
 from django_pgjobs import DuplicateJob, Job
-from django_pgjobs.registry import JobType
+from django_pgjobs.job_types import JobType
 from tests import ledger
 from tests.app.chaos_probes import achaos, chaos
 from tests.app.limited_probes import chaos_limited, chaos_once, chaos_ordered, chaos_paced
