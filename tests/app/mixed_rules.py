@@ -15,3 +15,11 @@ UNIQUE = {  # rules, by the name under which the ledger notes what a caller was 
     "finished-raise": Unique("topic", conflict="raise"),
     "period-skip": Unique("topic", period=PERIOD),
 }
+MOST = {
+    "works": 60,
+    "enqueues": 60,
+    "stumbles": 60,
+    "snoozes": 60,
+    "fails": 2,
+    "kills": 2,
+}  # attempts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 
 from tests import audit
-from tests.app.management.commands.produce import MOST
+from tests.app.mixed_rules import MOST
 from tests.chaos import rules
 from tests.chaos.history import Body, Claim, History, Life
 

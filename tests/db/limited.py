@@ -26,7 +26,7 @@ def declare(kind: str = "call", **options: Any) -> JobType[..., Any]:
 
 
 def claimer(
-    worker: int = 7, queues: Sequence[str] | None = None, exclude: Sequence[str] = ()
+    worker: int = 1_000_000_007, queues: Sequence[str] | None = None, exclude: Sequence[str] = ()
 ) -> LimitedClaimer:
     return LimitedClaimer(worker, Served(queues, exclude))
 

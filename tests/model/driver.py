@@ -71,7 +71,7 @@ class Worker:
         self.served = served
         queues = Queues(served.queues, served.exclude)
         self.id = make_worker().pk
-        self.claimer = Claimer("default", self.id, *queues.without([NARROW]))
+        self.claimer = Claimer("default", self.id, *queues)
         self.looks = LimitedClaimer(self.id, queues)
 
     def __repr__(self) -> str:

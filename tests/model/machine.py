@@ -228,14 +228,14 @@ class Lifecycle(RuleBasedStateMachine):
         self._claim(by, limit, done)
 
     def _claim(self, by, limit, done):
-        keyed = self.reference.waits_with_a_key
+        due = self.reference.limited_is_due(by.served)
         for row in self.reference.chosen(claim.id for claim in done):
             if row.held_by(by.id, done[0].claims):
                 self.reference.complete(row)
         claimed = self._note(by, by.claim(limit, done, hot=False))
         dead = by.id in self.dead_by_record
         assert claimed == ([] if dead else self.reference.claim(by.id, by.served, limit))
-        assert by.claimer.keyed == keyed
+        assert (by.claimer.limited_due <= 0) == due
 
     def _note(self, by, claimed):
         self.claims |= {claim.token: (by, claim) for claim in claimed}

@@ -189,9 +189,11 @@ class Reference:
         found = {row.id: row for row in [*self.chosen(heads), *firsts]}
         return [row for row in found.values() if self._may_start(row, served)]
 
-    @property
-    def waits_with_a_key(self) -> bool:
-        return any(row.status == "pending" and row.key for row in self.rows.values())
+    def limited_is_due(self, served: Served) -> bool:
+        """Say whether a worker is told to look for what has limits."""
+        return any(
+            self._is_limited(row) and self._is_open(row, served) for row in self.rows.values()
+        )
 
     def _is_free(self, row: Row) -> bool:
         return row.status == "pending" and row.key is None and row.queue != NARROW

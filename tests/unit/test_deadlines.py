@@ -124,17 +124,18 @@ def test_an_interruption_that_has_not_arrived_is_taken_back(watch):
     assert withdrawn == [1]
 
 
+@pytest.mark.usefixtures("kinds")
 def test_the_supervisor_minds_it_no_longer_than_the_handler_runs(watch):
     """What comes after the handler, such as a commit, has no time limit."""
 
-    @job(kind="limited", timeout=60)
-    def limited():
+    @job(kind="timed", timeout=60)
+    def timed():
         pass
 
     board = Board.create(1)
     threads = Threads(Lease(1, "w", board), 0, Inbox(), watch, "default")
-    claim = Claim(1, "limited", "{}", 1, 0, 5, 1)
-    deadline = threads._begin(Held(claim, board.take(), limited))
+    claim = Claim(1, "timed", "{}", 1, 0, 5, 1)
+    deadline = threads._begin(Held(claim, board.take(), timed))
     assert board.overdue(math.inf)
     with deadline:
         pass

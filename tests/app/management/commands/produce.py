@@ -23,7 +23,7 @@ from django_pgjobs.job_types import JobType
 from tests import ledger
 from tests.app.chaos_probes import achaos, chaos
 from tests.app.limited_probes import chaos_limited, chaos_once, chaos_ordered, chaos_paced
-from tests.app.mixed_rules import UNIQUE
+from tests.app.mixed_rules import MOST, UNIQUE
 
 ROLLED_BACK = 0.2  # of the transactions
 FATES = ("works", "enqueues", "stumbles", "snoozes", "fails", "kills")
@@ -36,14 +36,6 @@ CHANGED = (
 )
 SECONDS = (0.0, 0.01, 0.05, 0.3, 3.0)  # of work; the last is longer than a lease
 LENGTHS = (40, 20, 19, 20, 1)
-MOST = {
-    "works": 60,
-    "enqueues": 60,
-    "stumbles": 60,
-    "snoozes": 60,
-    "fails": 2,
-    "kills": 2,
-}  # attempts
 INNOCENT = ("works", "stumbles", "snoozes")
 
 
