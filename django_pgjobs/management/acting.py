@@ -41,7 +41,8 @@ def add_choice(parser: ArgumentParser) -> None:
 
 def add_queue(parser: ArgumentParser) -> None:
     """Declare the name of a queue."""
-    parser.add_argument("queue", metavar="Q", help="the name of a queue")
+    # Not "queue": call_command() would take the option of other verbs for this one.
+    parser.add_argument("name", type=arguments.storable, metavar="Q", help="the name of a queue")
 
 
 def retry(database: str, options: dict[str, Any]) -> Answer:
@@ -61,7 +62,9 @@ def _chosen(
     verb: str, database: str, options: dict[str, Any], by_filter: str | None
 ) -> tuple[JobQuerySet, int]:
     """Return the jobs that are meant, and how many."""
-    given = {name: options[name] for name in ("status", "queue", "kind") if options[name]}
+    filters = {name: options[name] for name in ("status", "queue", "kind")}
+    # An empty one, which only a call from Python can bring, chooses no job, and not all.
+    given = {name: value for name, value in filters.items() if value is not None}
     ids = set(options["ids"])
     if not (given or ids or options["all"]):
         raise CommandError(
@@ -94,7 +97,7 @@ def _told(what: str, done: int, asked: int, why_not: str) -> Answer:
 def pause(database: str, options: dict[str, Any]) -> Answer:
     """Have no worker claim from a queue until it is resumed."""
     try:
-        name = check_queue(options["queue"])
+        name = check_queue(options["name"])
     except InvalidOption as error:
         raise CommandError(str(error), returncode=2) from None
     changed = queues.pause(name, _who(), database)
@@ -103,7 +106,7 @@ def pause(database: str, options: dict[str, Any]) -> Answer:
 
 def resume(database: str, options: dict[str, Any]) -> Answer:
     """Let workers claim from a queue again."""
-    name = options["queue"]
+    name = options["name"]
     changed = queues.resume(name, database)
     return _switched(name, "goes on" if changed else "was not paused", changed=changed)
 

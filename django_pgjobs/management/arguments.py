@@ -72,6 +72,22 @@ def queues(text: str) -> list[str]:
         raise ArgumentTypeError(str(error)) from None
 
 
+def storable(text: str) -> str:
+    """Read a text that PostgreSQL can store: a shell may hand over any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ArgumentTypeError(f"must be UTF-8, got {text!r}") from None
+    return text
+
+
+def chosen(text: str) -> str:
+    """Read the value of a filter. One that is empty, as a variable of a shell may be, must not mean all."""
+    if not text:
+        raise ArgumentTypeError("must not be empty: leave the option out to choose all")
+    return storable(text)
+
+
 def _number(text: str) -> float:
     try:
         return float(text)

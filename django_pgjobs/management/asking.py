@@ -33,8 +33,10 @@ def add_filters(parser: ArgumentParser) -> None:
     """Declare what chooses jobs."""
     statuses = [status.value for status in Status if status != Status.BLOCKED]
     parser.add_argument("--status", choices=statuses, help="only jobs of this status")
-    parser.add_argument("--queue", metavar="Q", help="only jobs of this queue")
-    parser.add_argument("--kind", metavar="K", help="only jobs of this kind")
+    for name, letter in (("queue", "Q"), ("kind", "K")):
+        parser.add_argument(
+            f"--{name}", type=arguments.chosen, metavar=letter, help=f"only jobs of this {name}"
+        )
 
 
 def add_id(parser: ArgumentParser) -> None:

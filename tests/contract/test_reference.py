@@ -99,7 +99,7 @@ def verbs():
 
 
 def test_every_verb_of_pgjobs_is_in_its_table():
-    positional = {"id": " ID", "queue": " Q"}
+    positional = {"id": " ID", "name": " Q"}
     names = [
         name + "".join(positional.get(a.dest, "") for a in parser._actions if not a.option_strings)
         for name, parser in verbs().items()

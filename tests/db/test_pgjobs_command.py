@@ -220,6 +220,30 @@ def test_acts_must_be_told_on_what(verb):
     assert rows.row(job) == before
 
 
+@pytest.mark.parametrize("option", ["--queue", "--kind"])
+@pytest.mark.parametrize("others", [(), ("--all",), ("--status", "pending"), ("ID",)], ids="".join)
+def test_an_empty_filter_does_not_mean_all(option, others):
+    job = rows.make()
+    others = [job.pk if other == "ID" else other for other in others]
+    assert "must not be empty" in str(refused("cancel", option, "", *others))
+    assert "must not be empty" in str(refused("list", option, ""))
+    assert Job.objects.pending().get() == job
+
+
+def test_python_may_name_the_filters_and_an_empty_one_chooses_no_job():
+    job = rows.make()
+    with pytest.raises(SystemExit):
+        call_command("pgjobs", "cancel", "--status", "pending", queue="", stdout=StringIO())
+    assert Job.objects.pending().get() == job
+
+
+@pytest.mark.parametrize(
+    "arguments", [("list", "--queue"), ("cancel", "--kind"), ("pause",), ("resume",)], ids=" ".join
+)
+def test_bytes_that_are_no_text_are_wrong_usage(arguments):
+    assert "must be UTF-8, got '\\udcff'" in str(refused(*arguments, "\udcff"))
+
+
 def test_an_id_and_a_filter_must_both_fit():
     job = rows.make("failed", kind="a")
     assert asked("retry", job.pk, "--kind", "b", status=1) == {"done": 0, "skipped": 1}
