@@ -22,6 +22,7 @@ from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.sessions import Execute, execute_on_django
 
 _NAMED = 5  # of the jobs that hold a key
+_LOOKS = 3  # at a row that seems to be locked, where nobody is found who did it
 
 
 class _Standing(NamedTuple):
@@ -82,6 +83,15 @@ _Answer = Explanation | None
 
 def explain(job_id: int, alias: str) -> Explanation:
     """Say of one job why it is not running, as its row stands now."""
+    for _look in range(_LOOKS):
+        answer = _look_at(job_id, alias)
+        # Locked by nobody: its row has just changed hands, as by a claim, so what was read of it is old.
+        if answer.answer != "locked" or answer.facts["process"] is not None:
+            break
+    return answer
+
+
+def _look_at(job_id: int, alias: str) -> Explanation:
     execute = execute_on_django(alias)
     with transaction.atomic(using=alias):
         execute(obstacles.BY_INDEX, {})

@@ -415,6 +415,33 @@ def test_it_keeps_no_lock_and_changes_nothing(other_session):
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["claimed", "locked"])
+def test_a_row_that_changes_hands_meanwhile_is_looked_at_again(other_session, monkeypatch, how):
+    number, waiting = worker(), rows.make()
+    to_do = {
+        "claimed": "update django_pgjobs_job set status = 'running', locked_at = now(), "
+        "attempted_at = now(), claims = 1, attempts = 1, locked_by = %s where id = %s",
+        "locked": "select %s::int from django_pgjobs_job where id = %s for update",
+    }[how]
+    on_django, left = explaining.execute_on_django, [to_do]
+
+    def execute_on(alias):
+        def execute(sql, params):
+            if sql == explaining.obstacles.PROBE and left:
+                other_session.execute(left.pop(), [number, waiting.pk])
+                if how == "claimed":
+                    other_session.commit()
+            elif sql == explaining.obstacles.LOCKED_BY:
+                other_session.rollback()
+            return on_django(alias)(sql, params)
+
+        return execute
+
+    monkeypatch.setattr(explaining, "execute_on_django", execute_on)
+    assert answer(waiting) == {"claimed": "running", "locked": "next"}[how]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_where_nothing_can_be_locked_all_else_is_answered():
     waiting = noop.enqueue()
     worker()
