@@ -34,7 +34,10 @@ def _serves(queue: str) -> str:
 STANDING = f"""
 select j.*, w.id is null as unregistered, w.died_at is not null or {_SILENT} as silent,
     coalesce(w.host || ':' || w.pid || ' #' || w.id, '#' || j.locked_by) as worker,
-    q.paused_at, q.paused_by, current_setting('transaction_read_only')::boolean as read_only, team.*
+    q.paused_at, q.paused_by,
+    current_setting('transaction_read_only')::boolean
+        or not has_any_column_privilege('{JOB}', 'update') as read_only,
+    team.*
 from (
     select kind, queue, status, concurrency_key, attempts, run_at, run_at > {NOW} as delayed, locked_at,
         locked_at < {NOW} - make_interval(secs => %(lease)s) as old, locked_by, cancel_requested_at,

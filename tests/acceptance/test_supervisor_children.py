@@ -183,7 +183,9 @@ def test_it_needs_little_and_leaks_nothing(processes):
     eventually(lambda: Job.objects.done().count() == 1_000)
     before = descriptors(supervisor.pid)
     used = resident(supervisor.pid) + sum(resident(pid) for pid in supervisor.children)
-    measured = any(name.startswith("COVERAGE_PROCESS") for name in os.environ)  # which takes memory too
+    measured = any(
+        name.startswith("COVERAGE_PROCESS") for name in os.environ
+    )  # which takes memory too
     assert used <= (145 if measured else 130), f"{used} MB"
     assert sessions() <= 3, "the supervisor's one, and the worker's own two"
     for _ in range(3):

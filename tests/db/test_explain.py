@@ -466,3 +466,14 @@ def test_the_kinds_and_limits_are_written_down_at_the_start(kinds, settings):
     assert row.limited == {"pdf": {"name": "pdf", "slots": 2, "every": 0, "burst": 0}}
     claims = [WorkerOptions(database="default", claim=c).told for c in ("lease", "transaction")]
     assert [one["by_transaction"] for one in claims] == [[], True]
+
+
+def test_who_may_only_read_the_rows_is_answered_too():
+    waiting = noop.enqueue()
+    worker()
+    with connection.cursor() as cursor:
+        cursor.execute("create role explain_reader")
+        cursor.execute("grant select on all tables in schema public to explain_reader")
+        cursor.execute("set local role explain_reader")
+        assert answer(waiting) == "next"
+        cursor.execute("reset role")
