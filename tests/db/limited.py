@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from django_pgjobs.job_types import JobType
     from django_pgjobs.sessions import Executor
 
+WORKER = 1_000_000_007  # no worker that a test starts gets so far
+
 
 def declare(kind: str = "call", **options: Any) -> JobType[..., Any]:
     """A kind with these limits; its handler takes a customer."""
@@ -26,7 +28,7 @@ def declare(kind: str = "call", **options: Any) -> JobType[..., Any]:
 
 
 def claimer(
-    worker: int = 1_000_000_007, queues: Sequence[str] | None = None, exclude: Sequence[str] = ()
+    worker: int = WORKER, queues: Sequence[str] | None = None, exclude: Sequence[str] = ()
 ) -> LimitedClaimer:
     return LimitedClaimer(worker, Served(queues, exclude))
 

@@ -18,14 +18,14 @@ from django_pgjobs.models import Gate, Job, Queue
 from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import DjangoExecutor
 from django_pgjobs.testing import drain
-from tests.db.limited import claimer, declare, taken
+from tests.db.limited import WORKER, claimer, declare, taken
 from tests.db.rows import AGO, FUTURE, claimed, execute, ids, make, make_worker, row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
 
 def complete(*claims, by=None):
-    assert not settle(execute, 7, [Done(claim) for claim in claims]).stale
+    assert not settle(execute, WORKER, [Done(claim) for claim in claims]).stale
     for claim in claims:
         if by:
             by.let_go(claim.id)
@@ -165,7 +165,7 @@ def test_a_worker_serves_the_queues_that_it_was_told_and_no_paused_one():
 
 def test_a_worker_whose_death_is_recorded_claims_nothing():
     declare(concurrency=Limit(1)).enqueue()
-    make_worker(id=7, died_at=AGO)
+    make_worker(id=WORKER, died_at=AGO)
 
     assert taken() == []
     assert len(taken(by=claimer(worker=8))) == 1
@@ -176,7 +176,7 @@ def test_slots_of_a_dead_worker_come_back_with_the_reaper():
 
     call = declare(concurrency=Limit(1, key="customer"))
     call.enqueue_many({"customer": 1} for _ in range(3))
-    make_worker(id=7, died_at=None, heartbeat_at=AGO)
+    make_worker(id=WORKER, died_at=None, heartbeat_at=AGO)
     [lost] = taken()
     assert taken(by=claimer(worker=8)) == []
 
@@ -196,7 +196,7 @@ def test_a_row_that_somebody_is_cancelling_is_left(django_db_blocker):
 
 def surveyed(**served) -> float:
     """In how many seconds something with a limit is due, as a full claim finds."""
-    claims = Claimer("default", 7, **served)
+    claims = Claimer("default", WORKER, **served)
     claims.claim(execute, 1)
     return claims.limited_due
 
@@ -239,7 +239,7 @@ def test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_del
     for queue in ("mail", "api"):
         call.using(delay=60, queue=queue).enqueue(customer=1)
         make(queue=queue, run_at=FUTURE)
-    claims, looks, executor = Claimer("default", 7), claimer(), DjangoExecutor("default")
+    claims, looks, executor = Claimer("default", WORKER), claimer(), DjangoExecutor("default")
 
     with CaptureQueriesContext(connection) as statements:
         for _ in range(10):

@@ -7,7 +7,7 @@ import pytest
 from django_pgjobs import Limit, get_job, reaper
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done, Failed, settle
-from tests.db.limited import claimer, declare, taken
+from tests.db.limited import WORKER, claimer, declare, taken
 from tests.db.rows import AGO, execute, ids, make_worker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
@@ -21,7 +21,7 @@ def jobs(kinds):
 
 def settled(claim, delay=0.0, *, done=True):
     failed = Failed(claim, {"error": "E", "message": "no"}, delay)
-    assert not settle(execute, 7, [Done(claim) if done else failed]).stale
+    assert not settle(execute, WORKER, [Done(claim) if done else failed]).stale
 
 
 def test_the_next_one_waits_until_the_one_before_it_is_final(jobs):
@@ -54,7 +54,7 @@ def test_one_that_has_given_up_holds_nobody_back(jobs, end):
 
 
 def test_one_whose_worker_died_comes_before_the_later_ones(jobs):
-    make_worker(id=7, heartbeat_at=AGO)
+    make_worker(id=WORKER, heartbeat_at=AGO)
     [claim] = taken()
 
     reaper.run(execute)
