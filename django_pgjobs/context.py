@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgjobs.exceptions import InvalidOption, JobCancelled
 from django_pgjobs.lines import Line, Progress
+from django_pgjobs.texts import is_storable
 
 if TYPE_CHECKING:
     from django_pgjobs.claims import Claim
@@ -96,22 +97,9 @@ def _check_fraction(fraction: object) -> float:
 
 
 def _check_text(text: object) -> str:
-    if (
-        not isinstance(text, str)
-        or len(text) > LONGEST_TEXT
-        or "\x00" in text
-        or not _is_unicode(text)
-    ):
+    if not isinstance(text, str) or len(text) > LONGEST_TEXT or not is_storable(text):
         raise InvalidOption(
             f"text must be a str of up to {LONGEST_TEXT} characters without NUL and lone surrogates, got "
             f"{text!r:.80}. Shorten it, or replace them."
         )
     return text
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload
+from django_pgjobs.texts import is_storable
 
 KEY_LENGTH = 200  # characters, as the column
 MOST = 100_000  # jobs at a time, or in a period
@@ -184,7 +185,7 @@ def rate_rule(rate: Rate | None) -> dict[str, int]:
 
 def check_key(key: object) -> str:
     """Return `key` as the column can hold it, a long one by its hash, or raise `InvalidOption`."""
-    if not isinstance(key, str) or not key or "\0" in key or not _encodable(key):
+    if not isinstance(key, str) or not key or not is_storable(key):
         raise InvalidOption(
             f"concurrency_key must be a text that is not empty, without NUL, got {key!r:.80}."
         )
@@ -219,11 +220,3 @@ def _seconds(per: object) -> float | None:
         return per.total_seconds()
     number = isinstance(per, int | float) and not isinstance(per, bool)
     return float(per) if number else None  # type: ignore[arg-type]
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

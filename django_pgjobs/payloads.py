@@ -29,6 +29,7 @@ from django.utils.functional import Promise
 from django_pgjobs import extensions
 from django_pgjobs.exceptions import InvalidPayload
 from django_pgjobs.refusals import RefusedError, shown
+from django_pgjobs.texts import is_storable
 
 MAX_DEPTH = 128  # containers inside one another: few enough for a caller deep in its own stack
 MAX_DIGITS = 4_300  # of an int: Python's default limit for reading one from text
@@ -156,7 +157,7 @@ class _Encoder:
 
     def text(self, value: str) -> str:
         self.spend(len(value))
-        if "\x00" in value or not (value.isascii() or _encodable(value)):
+        if not is_storable(value):
             advice = "PostgreSQL cannot store these: remove them, or pass the text in base64."
             raise RefusedError("text without NUL and lone surrogates", shown(value), advice)
         return value
@@ -277,14 +278,6 @@ def _restored(stored: Any, depth: int) -> Any:
 def _too_deep(value: object) -> RefusedError:
     expected = f"nested at most {MAX_DEPTH} deep and not contain itself"
     return RefusedError(expected, shown(value), "Flatten it.")
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _visible(text: str) -> str:

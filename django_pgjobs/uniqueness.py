@@ -17,6 +17,7 @@ from typing import Any, Literal
 from django_pgjobs import payloads
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload
 from django_pgjobs.refusals import shown
+from django_pgjobs.texts import is_storable
 
 START, FINISHED, PERIOD = "start", "finished", "period"
 CONFLICTS = ("skip", "replace", "raise")
@@ -127,7 +128,7 @@ def check_own_key(key: object) -> None:
         InvalidOption: it is none, or holds what PostgreSQL cannot store.
 
     """
-    if not isinstance(key, str) or "\x00" in key or any("\ud800" <= c <= "\udfff" for c in key):
+    if not isinstance(key, str) or not is_storable(key):
         raise InvalidOption(
             f"unique_key must be text without NUL and lone surrogates, got {shown(key)}. "
             "Pass str() of an id, for example."
