@@ -195,5 +195,5 @@ CHECKS: dict[str, Callable[[History], Iterator[str]]] = {
     "I12": no_limit_is_exceeded,
     "I12 (rates)": no_rate_is_exceeded,
     "I13": each_tick_has_one_job,
-    "I14": jobs_of_a_lane_run_in_order,
+    "I14 (keys)": jobs_of_a_lane_run_in_order,
 }
