@@ -22,6 +22,7 @@ from benchmarks import (
     latency,
     machine,
     memory,
+    poison,
     polling,
     two_processes,
     writers,
@@ -43,6 +44,7 @@ SCENARIOS: dict[str, Scenario] = {
     "polling": polling,
     "idle": idle,
     "memory": memory,
+    "poison": poison,
     "admin": admin,
 }
 
@@ -59,6 +61,7 @@ COUNTS = (
     ("polls", 2, 30, "polling: jobs"),
     ("noops", 100, 200_000, "memory: jobs that do nothing"),
     ("readers", 100, 20_000, "memory: jobs that read 1 MB each"),
+    ("naps", 100, 40_000, "poison: jobs that take 10 ms"),
     ("rows", 500, 10_000_000, "admin: finished jobs in the table"),
 )
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 from django.db import connection
 
 from benchmarks.running import READ, note_start
@@ -25,6 +29,18 @@ def read(i: int) -> None:  # noqa: ARG001 -- as its payload is
     with connection.cursor() as cursor:
         cursor.execute(READ)
         cursor.fetchall()
+
+
+@job
+def nap(i: int) -> None:  # noqa: ARG001 -- as its payload is
+    """Take 10 ms, without work."""
+    time.sleep(0.01)
+
+
+@job(retry=[0.5])
+def poison() -> None:
+    """Kill the process that runs it."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @job

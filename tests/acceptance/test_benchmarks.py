@@ -41,6 +41,7 @@ SMALL = {
     "noops": 500,
     "readers": 100,
     "idle": 1,
+    "naps": 800,
     "rows": 500,
 }
 FIGURES = {
@@ -60,9 +61,10 @@ FIGURES = {
     "polling": {"p50", "latest"},
     "idle": {"transactions", "CPU", "memory", "connections"},
     "memory": {"no-ops, growth", "readers, growth", "largest"},
+    "poison": {"clean", "poisoned", "poisoned of clean", "deaths"},
     "admin": set(admin.UNITS),
 }
-ALONE = {"admin"}  # nothing is compared with it
+ALONE = {"admin", "poison"}  # nothing is compared with it
 
 
 def test_all_scenarios_print_a_table_and_json_with_ratios():
