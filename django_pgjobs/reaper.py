@@ -76,10 +76,10 @@ def _reap(execute: Execute, lease: float) -> int:
         if started:
             sums.add_lost(queue, kind)
         logger.warning(
-            "Job %s (%s) lost its worker in attempt %s: it is %s now.",
+            "Job %s (%s) lost its worker%s: it is %s now.",
             job_id,
             kind,
-            attempts,
+            f" in attempt {attempts}" if started else ", which had not started it",
             status,
             extra={"job_id": job_id, "kind": kind, "attempt": attempts},
         )

@@ -65,6 +65,12 @@ def test_only_what_had_started_is_charged(processes):
     poison = Job.objects.failed().get()
     assert (poison.kind, poison.attempts) == ("leave", 1)
     assert supervisor.stop() == 0
+    assert f"Job {poison.id} (leave) lost its worker in attempt 1: it is failed now." in (
+        supervisor.output
+    )
+    assert " (record) lost its worker, which had not started it: it is pending now." in (
+        supervisor.output
+    )
 
 
 def test_a_job_that_kills_its_worker_costs_no_more_deaths_than_attempts(processes):
