@@ -34,6 +34,7 @@ _TIMEOUTS, _ZOMBIES = "acceptance/test_timeouts.py::", "acceptance/test_zombies.
 _ATOMIC, _TRANSACTIONS = "db/test_atomic.py::", "db/test_transactions.py::"
 _POLICIES, _RETRIES = "unit/test_retries.py::", "db/test_retry_options.py::"
 _UNIQUE, _RIVALS = "db/test_unique.py::", "concurrency/test_unique.py::"
+_MAINTENANCE = "concurrency/test_maintenance.py::"
 _CANCELLING = "acceptance/test_cancelling.py::"
 _SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
 _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed"
@@ -80,13 +81,11 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         "acceptance/test_exactly_once.py::test_a_slow_job_of_a_living_worker_is_never_reaped",
     ),
     "reap-registered-only": (
-        "acceptance/test_sudden_death.py::test_a_restarted_worker_of_the_same_host_and_pid_hides_no_orphan",
+        f"{_MAINTENANCE}test_a_running_row_without_a_worker_is_lost_once_it_is_older_than_the_lease",
     ),
     "dead-beats": (f"{_FENCING}test_a_heartbeat_revives_nobody",),
     "deaths-without-a-look": (f"{_FENCING}test_a_heartbeat_on_its_way_saves_its_worker",),
-    "prune-waits": (
-        "concurrency/test_maintenance.py::test_pruning_passes_a_row_that_somebody_holds",
-    ),
+    "prune-waits": (f"{_MAINTENANCE}test_pruning_passes_a_row_that_somebody_holds",),
     # enqueue
     "wake-ups-in-the-transaction": ("db/test_notify.py",),
     "enqueued-outside": ("acceptance/test_transaction_truth.py",),

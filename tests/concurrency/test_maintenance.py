@@ -12,6 +12,7 @@ from functools import partial
 import psycopg
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from django_pgjobs import outcomes, reaper
 from django_pgjobs.claims import Claimer
@@ -23,6 +24,7 @@ from django_pgjobs.sessions import Session, execute_on_django
 from tests import audit
 from tests.app.jobs import noop
 from tests.concurrency.actors import registered
+from tests.db.rows import make
 
 ERROR = {"attempt": 1, "error": "E", "message": "m", "traceback": "", "worker": "w"}
 # By hand: the audit trigger looks at the columns of the lifecycle only.
@@ -172,6 +174,15 @@ def test_pruning_passes_a_row_that_somebody_holds(sessions):
     pruner.commit()
     holder.rollback()
     assert reaper.run(execute_on_django("default")).pruned == 1
+
+
+def test_a_running_row_without_a_worker_is_lost_once_it_is_older_than_the_lease(transactional_db):
+    """A row that somebody aged by hand, or whose worker's row was deleted."""
+    old, fresh = make("running"), make("running", locked_at=timezone.now())
+    assert reaper.run(execute_on_django("default")).jobs == 1
+    old.refresh_from_db()
+    fresh.refresh_from_db()
+    assert (old.status, fresh.status) == ("pending", "running")
 
 
 def test_an_attempt_that_lost_its_worker_counts_among_the_failed_ones(transactional_db):
