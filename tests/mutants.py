@@ -169,7 +169,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "the-loop-ends": (f"{_ASYNC}test_what_a_handler_raises_is_its_job_s_alone",),
     "threads-end-unnoticed": (
-        "acceptance/test_fault_points.py::test_a_process_that_fails_here_breaks_no_promise[start]",
+        "db/test_worker.py::test_an_error_that_ends_a_worker_ends_its_threads_and_connections",
     ),
     # transactions
     "atomic-is-ignored": (

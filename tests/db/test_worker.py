@@ -34,6 +34,7 @@ def others_connected():
         return cursor.fetchone()[0]
 
 
+@pytest.mark.timeout(60)  # if it does not end at all
 def test_an_error_that_ends_a_worker_ends_its_threads_and_connections(monkeypatch):
     """Heartbeats that went on would hold its jobs for as long as the process lives."""
 
