@@ -3,9 +3,9 @@
 Nineteen of twenty jobs are done, over the seven days for which they are kept; the others have failed or
 were cancelled; one in a hundred is pending, half of these delayed. There are 20 kinds and 8 queues with
 3 priorities each, one of these queues with a limit of its own, workers living and dead, schedules, and the
-sums of three days. Of further pending jobs 100,000 have a concurrency key each, and 100,000 one key together.
-Some of all have unique keys. Of the log of acts there are 100,000 entries. Nothing is compared: the raw queue
-has no pages.
+sums of three days. Of further pending jobs 100,000 have a concurrency key each, or as many as have finished,
+and 100,000 one key together. Some of all have unique keys. Of the log of acts there are 100,000 entries.
+Nothing is compared: the raw queue has no pages.
 """
 
 # ruff: noqa: S608 -- the SQL is put together from constants
@@ -145,7 +145,8 @@ def filling(rows: int) -> tuple[str, ...]:
             case when n % 4 = 0 then 'start:' || md5(n::text) end
         from generate_series(1, {pending}) n""",
         f"""insert into {JOB} (kind, queue, priority, run_at, concurrency_key)
-        select 'call', '{EACH}', n % 100, {run_at}, 'call:' || n from generate_series(1, {KEYED}) n""",
+        select 'call', '{EACH}', n % 100, {run_at}, 'call:' || n
+        from generate_series(1, {min(KEYED, rows)}) n""",
         f"""insert into {JOB} (kind, queue, priority, run_at, concurrency_key)
         select 'book', '{ONE}', n % {PRIORITIES}, {run_at}, 'account:1'
         from generate_series(1, {KEYED}) n""",

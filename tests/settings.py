@@ -9,6 +9,8 @@ from example_project.database_url import database_from_url
 from example_project.settings import ADMIN_APPS, ADMIN_MIDDLEWARE, TEMPLATES  # noqa: F401 -- a setting
 
 SECRET_KEY = "of the tests, and of nothing else"  # noqa: S105
+# What protects real passwords takes half a second each time.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 USE_TZ = True
 INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "tests.app"]
 MIDDLEWARE = ["tests.policy.strict", *ADMIN_MIDDLEWARE]

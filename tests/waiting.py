@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE = 3  # tests run beside each other, and on machines that have other things to do
+_SHORTEST, _LONGEST = 0.005, 0.05  # seconds between two looks: who waits long looks less often
 
 
 def eventually(fact: Callable[[], T], *, within: float = 10.0) -> T:
@@ -21,9 +22,11 @@ def eventually(fact: Callable[[], T], *, within: float = 10.0) -> T:
     """
     within *= _PATIENCE
     deadline = time.monotonic() + within
+    pause = _SHORTEST
     while not (answer := fact()):
         if time.monotonic() > deadline:
             msg = f"{fact} must become true within {within} s, got {answer!r} to the end."
             raise AssertionError(msg)
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.3, _LONGEST)
     return answer

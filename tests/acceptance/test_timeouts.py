@@ -20,20 +20,33 @@ NOTICE = {"PGOPTIONS": "-c client_connection_check_interval=100"}
 REASON = "django_pgjobs.exceptions.JobTimeout: The handler ran longer than its timeout of 1 s."
 
 
-def fails_twice(processes, job, within=25):
-    """Both attempts fail of the timeout, one after the other, and no third one follows."""
+def enqueue_each(job_type, hows):
+    """One job for each way to overrun, with two attempts; its key is its number."""
+    return [
+        job_type.using(max_attempts=2).enqueue(key=str(n), how=how) for n, how in enumerate(hows)
+    ]
+
+
+def fail_twice(processes, *jobs):
+    """Both attempts of each fail of the timeout, one after the other, and no third one follows."""
 
     def failed():
         no_back_off()
-        return Job.objects.failed().filter(pk=job.pk).exists()
+        return Job.objects.failed().count() == len(jobs)
 
-    eventually(failed, within=within)
-    job.refresh_from_db()
-    assert job.last_error == REASON
-    assert [entry["error"] for entry in job.errors] == ["django_pgjobs.exceptions.JobTimeout"] * 2
-    assert job.attempts == 2
-    assert len(processes.ledger.starts("x")) == 2
+    eventually(failed, within=25)
+    for job in jobs:
+        job.refresh_from_db()
+        errors = [entry["error"] for entry in job.errors]
+        assert job.last_error == REASON, job.payload
+        assert errors == ["django_pgjobs.exceptions.JobTimeout"] * 2, job.payload
+        assert job.attempts == 2, job.payload
+        assert len(processes.ledger.starts(job.payload["key"])) == 2, job.payload
     assert not processes.ledger.entries("overlap"), "a retry ran beside the old body"
+
+
+def stopped(processes):
+    return sorted(entry.key for entry in processes.ledger.entries("stopped"))
 
 
 def next_one_is_quick(within=8.0):
@@ -43,11 +56,10 @@ def next_one_is_quick(within=8.0):
     assert time.monotonic() - began < within
 
 
-@pytest.mark.parametrize("how", INTERRUPTIBLE)
-def test_python_code_is_interrupted_and_its_worker_goes_on(processes, how):
-    supervisor = processes.supervisor("--threads", "2")
-    fails_twice(processes, overrun.using(max_attempts=2).enqueue(key="x", how=how))
-    assert len(processes.ledger.entries("stopped", "x")) == 2
+def test_python_code_is_interrupted_and_its_worker_goes_on(processes):
+    supervisor = processes.supervisor("--threads", str(len(INTERRUPTIBLE)))
+    fail_twice(processes, *enqueue_each(overrun, INTERRUPTIBLE))
+    assert stopped(processes) == ["0", "0", "1", "1", "2", "2", "3", "3"]
     next_one_is_quick(within=1.0)
     assert len({entry.pid for entry in processes.ledger.starts()}) == 1, "nothing was replaced"
     assert supervisor.stop() == 0
@@ -56,7 +68,7 @@ def test_python_code_is_interrupted_and_its_worker_goes_on(processes, how):
 @pytest.mark.parametrize("how", [*STUCK, "gil"])
 def test_what_cannot_be_interrupted_has_its_process_replaced(processes, how):
     supervisor = processes.supervisor("--threads", "2", **NOTICE)
-    fails_twice(processes, overrun.using(max_attempts=2).enqueue(key="x", how=how))
+    fail_twice(processes, overrun.using(max_attempts=2).enqueue(key="x", how=how))
     next_one_is_quick()
     assert len({entry.pid for entry in processes.ledger.starts()}) == 3
     assert supervisor.stop() == 0
@@ -129,11 +141,10 @@ def test_those_that_end_in_time_are_not_touched(processes):
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("how", ["sleep", "return late", "task"])
-def test_async_code_is_cancelled_and_its_worker_goes_on(processes, how):
+def test_async_code_is_cancelled_and_its_worker_goes_on(processes):
     supervisor = processes.supervisor("--threads", "1")
-    fails_twice(processes, aoverrun.using(max_attempts=2).enqueue(key="x", how=how))
-    assert len(processes.ledger.entries("stopped", "x")) == 2
+    fail_twice(processes, *enqueue_each(aoverrun, ("sleep", "return late", "task")))
+    assert stopped(processes) == ["0", "0", "1", "1", "2", "2"]
     next_one_is_quick(within=1.0)
     assert len({entry.pid for entry in processes.ledger.starts()}) == 1
     assert supervisor.stop() == 0
@@ -142,7 +153,7 @@ def test_async_code_is_cancelled_and_its_worker_goes_on(processes, how):
 @pytest.mark.parametrize("how", ["swallow", "query", "thread", "block"])
 def test_async_code_that_is_not_cancelled_has_its_process_replaced(processes, how):
     supervisor = processes.supervisor("--threads", "1", **NOTICE)
-    fails_twice(processes, aoverrun.using(max_attempts=2).enqueue(key="x", how=how))
+    fail_twice(processes, aoverrun.using(max_attempts=2).enqueue(key="x", how=how))
     next_one_is_quick()
     assert len({entry.pid for entry in processes.ledger.starts()}) == 3
     assert supervisor.stop() == 0

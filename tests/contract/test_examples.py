@@ -29,7 +29,7 @@ def shop(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run_from_top_to_bottom(shop, name):
-    shop.manage("flush", "-v0", "--no-input")
+    shop.flush()
     shop.apply(pages.blocks(name))
 
 

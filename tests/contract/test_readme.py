@@ -119,7 +119,7 @@ def test_a_reader_who_forgets_the_tables_is_told(tmp_path):
 
 def test_the_ways_to_use_it_do_what_they_say(project):
     project.manage("migrate", "-v0")
-    project.manage("flush", "-v0", "--no-input")
+    project.flush()
     project.manage("shell", "-c", USE.format(block("from django_pgjobs import Job")))
 
 
