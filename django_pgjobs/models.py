@@ -1,4 +1,4 @@
-"""The tables: jobs, the workers that run them, and what is said about a queue.
+"""The table of jobs, and by name the other tables, each of which has a module of its own.
 
 Invariant: every column of `Job` has a database default and every impossible state is refused by a
 CHECK, so that plain SQL is as safe a producer as Python. Only partial indexes stand beside the
@@ -22,9 +22,16 @@ from django.utils.translation import pgettext_lazy
 from django_pgjobs import cancelling, explaining, lifecycle, notify, subjects, waiting
 from django_pgjobs.cancelling import CancelReply
 from django_pgjobs.explanations import Explanation
+from django_pgjobs.gatehouse import Gate
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
-from django_pgjobs.timetable import Schedule as Schedule  # noqa: PLC0414 -- Django looks for models here
+from django_pgjobs.pauses import Queue
+from django_pgjobs.roster import Worker
+from django_pgjobs.tally import Figure
+from django_pgjobs.timetable import Schedule
+
+# Django looks for the models of an app here.
+__all__ = ["Figure", "Gate", "Job", "JobQuerySet", "Queue", "Schedule", "Worker"]
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 5
@@ -319,107 +326,3 @@ class Job(models.Model):
 
     def _row(self) -> JobQuerySet:
         return JobQuerySet(type(self), using=self._state.db).filter(pk=self.pk)
-
-
-class Worker(models.Model):
-    """One start of a worker process. A restarted one is another worker, with another id."""
-
-    id = models.BigAutoField(primary_key=True)
-    host = models.CharField(_("host"), max_length=255)
-    pid = models.IntegerField(_("process id"))
-    queues = models.JSONField(_("queues"), help_text=_("Null: every queue."), null=True, blank=True)
-    exclude = models.JSONField(_("queues left out"), null=True, blank=True)
-    by_transaction = models.JSONField(
-        _("queues claimed by transaction"),
-        help_text=_("True: every queue."),
-        null=True,
-        blank=True,
-    )
-    kinds = models.JSONField(
-        _("known kinds"),
-        help_text=_("With their limits. Null: not known."),
-        null=True,
-        blank=True,
-    )
-    limited = models.JSONField(_("limited queues"), null=True, blank=True)
-    threads = models.IntegerField(_("threads"))
-    started_at = models.DateTimeField(_("started at"), db_default=Now())
-    heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
-    stopping_at = models.DateTimeField(_("stopping since"), null=True, blank=True)
-    died_at = models.DateTimeField(_("died at"), null=True, blank=True)
-    death = models.CharField(_("reason of its death"), max_length=200, db_default="")
-    started = models.JSONField(
-        _("jobs started"),
-        null=True,
-        help_text=_("Ids of the jobs that it had started and not settled. Null: not known."),
-    )
-
-    class Meta:
-        verbose_name = _("worker")
-        verbose_name_plural = _("workers")
-        indexes = (
-            models.Index(
-                "heartbeat_at",
-                name="pgjobs_worker_living",
-                condition=Q(died_at__isnull=True),
-            ),
-        )
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.pid} #{self.pk}"
-
-
-class Queue(models.Model):
-    """What is said about a queue: a row exists only where there is something to say."""
-
-    name = models.CharField(_("name"), max_length=63, primary_key=True)
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
-    paused_by = models.CharField(_("paused by"), max_length=200, db_default="")
-
-    class Meta:
-        verbose_name = _("queue")
-        verbose_name_plural = _("queues")
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Gate(models.Model):
-    """What a claim locks before it counts the running jobs of a key, or of a limited queue."""
-
-    # No page shows it, so nothing here is translated.
-    name = models.CharField(max_length=210, primary_key=True)
-    visit = models.BigIntegerField(db_default=0)  # the mark of the claim that locked it last
-    next_at = models.DateTimeField(
-        db_default=Now()
-    )  # the start that its rate allows next, or the last
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Figure(models.Model):
-    """What workers have added up of one minute, queue and kind: pages read this, not the jobs."""
-
-    pk = models.CompositePrimaryKey("minute", "queue", "kind")
-    minute = models.DateTimeField(_("minute"))
-    queue = models.CharField(_("queue"), max_length=63)
-    kind = models.CharField(_("kind"), max_length=200)
-    done = models.BigIntegerField(_("attempts that were done"), db_default=0)
-    failed = models.BigIntegerField(_("attempts that failed"), db_default=0)
-    wait = models.FloatField(
-        _("seconds of waiting"),
-        db_default=0,
-        help_text=_("From the time that a job was due until it was claimed, of all attempts."),
-    )
-    run = models.FloatField(
-        _("seconds of running"), db_default=0, help_text=_("In the handler, of all attempts.")
-    )
-
-    class Meta:
-        verbose_name = pgettext_lazy("job", "figure")
-        verbose_name_plural = pgettext_lazy("job", "figures")
-        indexes = (models.Index("queue", "kind", name="pgjobs_figure_names"),)
-
-    def __str__(self) -> str:
-        return f"{self.kind} in {self.queue}, {self.minute:%Y-%m-%d %H:%M}"
