@@ -34,6 +34,9 @@ _TEXTS = {
         "A transaction has locked its row, in the server's process %(process)s since %(at)s: that of a worker "
         "which is running it, or of somebody who is changing it."
     ),
+    "table_locked": _(
+        "Somebody has locked the tables of jobs, as a migration does. Nothing is claimed before that ends."
+    ),
     "paused": _("Its queue, %(queue)s, is paused since %(at)s (by: %(by)s)."),
     "unserved": _("None of the %(living)s living workers serves its queue, %(queue)s."),
     "keys_unserved": _(
