@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.db.models import BooleanField, Exists, OuterRef
 from django.db.models.expressions import RawSQL
 
@@ -237,3 +237,18 @@ def test_a_verb_on_a_table_without_statistics_reads_each_row_a_few_times():
         cursor.execute("set local statement_timeout = '5s'")
 
     assert Job.objects.failed().filter(priority=0).retry() == 800
+
+
+@pytest.mark.django_db(transaction=True)
+@all_verbs
+def test_under_repeatable_read_what_has_changed_meanwhile_is_refused(verb, sources, other_session):
+    job = make(min(sources))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read")
+        assert row(job)["priority"] == 0
+        other_session.execute("update django_pgjobs_job set priority = 1 where id = %s", [job.pk])
+        other_session.commit()
+        with pytest.raises(OperationalError, match="could not serialize"):
+            verb(job)
+        transaction.set_rollback(True)
+    assert verb(job) == 1
