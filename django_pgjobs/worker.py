@@ -321,6 +321,7 @@ class Worker:
         settled = {id(outcome): outcome for outcome in ended if id(outcome) not in kept}
         for outcome in settled.values():
             self._drop(outcome.claim.id)
+        self._intake.expect(settled.values())
         self._settled += len(settled)
         if settled and self._transactions:
             self._transactions.doubt()  # what ended may have enqueued something
