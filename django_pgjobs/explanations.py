@@ -38,7 +38,7 @@ _TEXTS = {
         "Somebody has locked the tables of jobs, as a migration does. Nothing is claimed before that ends."
     ),
     "paused": _("Its queue, %(queue)s, is paused since %(at)s (by: %(by)s)."),
-    "unserved": _("None of the %(living)s living workers serves its queue, %(queue)s."),
+    "unserved": _("None of the living workers (%(living)s) serves its queue, %(queue)s."),
     "keys_unserved": _(
         "It has a key, %(key)s, and its queue, %(queue)s, is claimed by transaction, where no job with a "
         "key is claimed."
@@ -47,14 +47,14 @@ _TEXTS = {
         "No living worker that serves its queue knows its kind, %(kind)s. Whichever claims it fails it at once."
     ),
     "key_limit": _(
-        "Its key, %(key)s, has %(running)s running jobs and may have %(limit)s. It is held by: %(held_by)s."
+        "As many jobs of its key, %(key)s, run as may: %(running)s of %(limit)s. It is held by: %(held_by)s."
     ),
     "order": _(
         "The jobs of its key, %(key)s, run in order, and job %(job)s before it has not come to its end."
     ),
     "key_rate": _("The rate of its key, %(key)s, allows the next start at %(until)s."),
     "queue_limit": _(
-        "Its queue, %(queue)s, has %(running)s running jobs and may have %(limit)s. It is held by: %(held_by)s."
+        "As many jobs of its queue, %(queue)s, run as may: %(running)s of %(limit)s. It is held by: %(held_by)s."
     ),
     "queue_rate": _("The rate of its queue, %(queue)s, allows the next start at %(until)s."),
 }

@@ -22,6 +22,7 @@ from django_pgjobs.management.answers import NOTHING_DONE, Answer
 from django_pgjobs.management.asking import LARGEST_ID, add_filters
 from django_pgjobs.models import Job, JobQuerySet
 from django_pgjobs.options import check_queue
+from django_pgjobs.plurals import counted
 
 _MOVES = {"retry": MOVES["retry_by_hand"], "cancel": MOVES["cancel"]}
 
@@ -88,7 +89,7 @@ def _chosen(
 
 def _told(what: str, done: int, asked: int, why_not: str) -> Answer:
     skipped = max(0, asked - done)
-    text = f"{what} {done:,} jobs."
+    text = f"{what} {counted(done, 'job')}."
     if skipped:
         text += f" Skipped {skipped:,}: {why_not}, not there, or locked at this moment."
     return Answer({"done": done, "skipped": skipped}, text, 0 if done else NOTHING_DONE)
