@@ -12,6 +12,7 @@ from functools import reduce
 from operator import and_
 from typing import Self
 
+from asgiref.sync import sync_to_async
 from django.db import models, router
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Greatest, Least, Now
@@ -123,6 +124,18 @@ class JobQuerySet(models.QuerySet["Job"]):
         `run_at` is an aware datetime (naive only with USE_TZ=False); one in the past means due now.
         """
         return self._waking(lifecycle.move(self, "reschedule", run_at=check_run_at(run_at)))
+
+    async def aretry(self) -> int:
+        """`retry()` for async code."""
+        return await sync_to_async(self.retry)()
+
+    async def acancel(self) -> CancelReply:
+        """`cancel()` for async code."""
+        return await sync_to_async(self.cancel)()
+
+    async def areschedule(self, run_at: datetime.datetime) -> int:
+        """`reschedule(run_at)` for async code."""
+        return await sync_to_async(self.reschedule)(run_at)
 
     def _waking(self, moved: int) -> int:
         """Wake every worker: the queues are not known here, nor whether the new time is past."""
@@ -323,6 +336,22 @@ class Job(models.Model):
     def explain(self) -> Explanation:
         """Say why it is not running, as its row stands in the database now."""
         return explaining.explain(self.pk, self._state.db or router.db_for_write(type(self)))
+
+    async def aretry(self) -> int:
+        """`retry()` for async code."""
+        return await self._row().aretry()
+
+    async def acancel(self) -> CancelReply:
+        """`cancel()` for async code."""
+        return await self._row().acancel()
+
+    async def areschedule(self, run_at: datetime.datetime) -> int:
+        """`reschedule(run_at)` for async code."""
+        return await self._row().areschedule(run_at)
+
+    async def aexplain(self) -> Explanation:
+        """`explain()` for async code."""
+        return await sync_to_async(self.explain)()
 
     def _row(self) -> JobQuerySet:
         return JobQuerySet(type(self), using=self._state.db).filter(pk=self.pk)

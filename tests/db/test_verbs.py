@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import OperationalError, connection, transaction
 from django.db.models import BooleanField, Exists, OuterRef
 from django.db.models.expressions import RawSQL
@@ -252,3 +253,20 @@ def test_under_repeatable_read_what_has_changed_meanwhile_is_refused(verb, sourc
             verb(job)
         transaction.set_rollback(True)
     assert verb(job) == 1
+
+
+@pytest.mark.parametrize("on", ["a job", "a queryset"])
+def test_each_verb_has_a_twin_for_async_code(on):
+    async def act(of, verb, *arguments):
+        return await getattr(of, verb)(*arguments)
+
+    for verb, (call, sources) in VERBS.items():
+        job, bystander = make(min(sources)), make(min(sources))
+        of = job if on == "a job" else Job.objects.filter(pk=job.pk)
+        arguments = [FUTURE] if verb == "reschedule" else []
+        assert async_to_sync(act)(of, f"a{verb}", *arguments) == 1
+        twin = make(min(sources))
+        assert call(twin) == 1
+        assert row(job)["status"] == row(twin)["status"]
+        assert row(bystander)["status"] in sources
+        assert async_to_sync(act)(job, "aexplain") == job.explain()
