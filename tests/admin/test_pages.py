@@ -371,7 +371,7 @@ def test_the_page_of_a_job_says_why_it_is_not_running(as_user, settings, key):
     assert len(asked) <= 10, asked  # outside a transaction there is no savepoint
     worker.delete()
     settings.LANGUAGE_CODE = "fr"
-    assert "Aucun des 0 workers vivants ne sert sa file" in client.get(page).text
+    assert "Aucun des workers vivants (0) ne sert sa file" in client.get(page).text
 
 
 def test_the_list_of_workers_says_which_queues_are_left_out(as_user):
