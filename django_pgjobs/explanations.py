@@ -6,7 +6,7 @@ Invariant: an answer's word is the same for ever; its text is in the language th
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +71,14 @@ class Explanation:
     @property
     def text(self) -> str:
         """A sentence or two, in the language that is active."""
-        shown = {name: _shown(value) for name, value in self.facts.items()}
+        return self.told(_dated)
+
+    def told(self, dated: Callable[[datetime.datetime], str]) -> str:
+        """`text`, with times as `dated` writes them."""
+        shown = {
+            name: dated(value) if isinstance(value, datetime.datetime) else _shown(value)
+            for name, value in self.facts.items()
+        }
         if self.answer == "next":
             return f"{_in_line(self.facts['behind'])} {_served(self.facts['workers'])}"
         return str(_TEXTS[self.answer] % shown)
@@ -104,10 +111,12 @@ def _served(workers: int) -> str:
     ) % {"count": workers}
 
 
+def _dated(moment: datetime.datetime) -> str:
+    here = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return f"{here:%Y-%m-%d %H:%M:%S %Z}".rstrip()
+
+
 def _shown(value: Any) -> str:
-    if isinstance(value, datetime.datetime):
-        here = timezone.localtime(value) if timezone.is_aware(value) else value
-        return f"{here:%Y-%m-%d %H:%M:%S %Z}".rstrip()
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "–" if value is None else str(value)  # noqa: RUF001 -- an en dash stands for nothing
