@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from django_pgjobs.job_types import JobType
     from django_pgjobs.limits import Limit, Rate
     from django_pgjobs.models import Job
+    from django_pgjobs.queues import pause, resume
     from django_pgjobs.registry import job
     from django_pgjobs.retries import Exponential, Fixed, Linear
     from django_pgjobs.rules import cron, every
@@ -68,6 +69,8 @@ __all__ = [
     "every",
     "get_job",
     "job",
+    "pause",
+    "resume",
 ]
 
 _HOMES = {
@@ -86,6 +89,8 @@ _HOMES = {
     "every": "rules",
     "get_job": "api",
     "job": "registry",
+    "pause": "queues",
+    "resume": "queues",
 }
 
 

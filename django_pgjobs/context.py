@@ -7,7 +7,10 @@ carries requests and progress for all of its handlers together.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from decimal import Decimal
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from django_pgjobs.exceptions import InvalidOption, JobCancelled
@@ -72,7 +75,7 @@ class JobContext:
         if self.cancelled:
             raise JobCancelled
 
-    def progress(self, fraction: float, text: str = "") -> None:
+    def progress(self, fraction: float | Decimal | Real, text: str = "") -> None:
         """Say how far the handler is, for `job.meta["progress"]` and the admin.
 
         The worker writes the last one that was said: at most once a second, and at the end of the attempt.
@@ -88,9 +91,11 @@ class JobContext:
 
 
 def _check_fraction(fraction: object) -> float:
-    is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
-    if is_number and -_SLACK <= fraction <= 1 + _SLACK:  # type: ignore[operator]  # false for NaN
-        return min(max(float(fraction), 0.0), 1.0)  # type: ignore[arg-type]
+    is_number = isinstance(fraction, Real | Decimal) and not isinstance(fraction, bool)
+    # Of a Decimal that is NaN even a comparison raises.
+    with suppress(ArithmeticError):
+        if is_number and -_SLACK <= fraction <= 1 + _SLACK:  # type: ignore[operator]  # false for NaN
+            return min(max(float(fraction), 0.0), 1.0)  # type: ignore[arg-type]
     raise InvalidOption(
         f"fraction must be a number from 0 to 1, got {fraction!r:.80}. Divide what is done by all there is."
     )

@@ -14,7 +14,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from django.db import transaction
+from django.db import OperationalError, transaction
+from psycopg.errors import LockNotAvailable
 
 from django_pgjobs import conf, obstacles
 from django_pgjobs.explanations import MOST, Explanation
@@ -84,7 +85,12 @@ _Answer = Explanation | None
 def explain(job_id: int, alias: str) -> Explanation:
     """Say of one job why it is not running, as its row stands now."""
     for _look in range(_LOOKS):
-        answer = _look_at(job_id, alias)
+        try:
+            answer = _look_at(job_id, alias)
+        except OperationalError as error:
+            if isinstance(error.__cause__, LockNotAvailable):
+                return Explanation("table_locked")
+            raise
         # Locked by nobody: its row has just changed hands, as by a claim, so what was read of it is old.
         if answer.answer != "locked" or answer.facts["process"] is not None:
             break
@@ -94,7 +100,7 @@ def explain(job_id: int, alias: str) -> Explanation:
 def _look_at(job_id: int, alias: str) -> Explanation:
     execute = execute_on_django(alias)
     with transaction.atomic(using=alias):
-        execute(obstacles.BY_INDEX, {})
+        execute(obstacles.SETTINGS, {})
         rows = execute(obstacles.STANDING, {"id": job_id, "lease": conf.get().lease})
         answer = _explain(_Asked(job_id, execute, _Standing._make(rows[0]))) if rows else None
         # The lock that was tried goes, and what was set: to the savepoint, where there is one.

@@ -6,7 +6,7 @@ Invariant: an answer's word is the same for ever; its text is in the language th
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +34,11 @@ _TEXTS = {
         "A transaction has locked its row, in the server's process %(process)s since %(at)s: that of a worker "
         "which is running it, or of somebody who is changing it."
     ),
+    "table_locked": _(
+        "Somebody has locked the tables of jobs, as a migration does. Nothing is claimed before that ends."
+    ),
     "paused": _("Its queue, %(queue)s, is paused since %(at)s (by: %(by)s)."),
-    "unserved": _("None of the %(living)s living workers serves its queue, %(queue)s."),
+    "unserved": _("None of the living workers (%(living)s) serves its queue, %(queue)s."),
     "keys_unserved": _(
         "It has a key, %(key)s, and its queue, %(queue)s, is claimed by transaction, where no job with a "
         "key is claimed."
@@ -44,14 +47,14 @@ _TEXTS = {
         "No living worker that serves its queue knows its kind, %(kind)s. Whichever claims it fails it at once."
     ),
     "key_limit": _(
-        "Its key, %(key)s, has %(running)s running jobs and may have %(limit)s. It is held by: %(held_by)s."
+        "As many jobs of its key, %(key)s, run as may: %(running)s of %(limit)s. It is held by: %(held_by)s."
     ),
     "order": _(
         "The jobs of its key, %(key)s, run in order, and job %(job)s before it has not come to its end."
     ),
     "key_rate": _("The rate of its key, %(key)s, allows the next start at %(until)s."),
     "queue_limit": _(
-        "Its queue, %(queue)s, has %(running)s running jobs and may have %(limit)s. It is held by: %(held_by)s."
+        "As many jobs of its queue, %(queue)s, run as may: %(running)s of %(limit)s. It is held by: %(held_by)s."
     ),
     "queue_rate": _("The rate of its queue, %(queue)s, allows the next start at %(until)s."),
 }
@@ -68,7 +71,14 @@ class Explanation:
     @property
     def text(self) -> str:
         """A sentence or two, in the language that is active."""
-        shown = {name: _shown(value) for name, value in self.facts.items()}
+        return self.told(_dated)
+
+    def told(self, dated: Callable[[datetime.datetime], str]) -> str:
+        """`text`, with times as `dated` writes them."""
+        shown = {
+            name: dated(value) if isinstance(value, datetime.datetime) else _shown(value)
+            for name, value in self.facts.items()
+        }
         if self.answer == "next":
             return f"{_in_line(self.facts['behind'])} {_served(self.facts['workers'])}"
         return str(_TEXTS[self.answer] % shown)
@@ -101,10 +111,12 @@ def _served(workers: int) -> str:
     ) % {"count": workers}
 
 
+def _dated(moment: datetime.datetime) -> str:
+    here = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return f"{here:%Y-%m-%d %H:%M:%S %Z}".rstrip()
+
+
 def _shown(value: Any) -> str:
-    if isinstance(value, datetime.datetime):
-        here = timezone.localtime(value) if timezone.is_aware(value) else value
-        return f"{here:%Y-%m-%d %H:%M:%S %Z}".rstrip()
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "–" if value is None else str(value)  # noqa: RUF001 -- an en dash stands for nothing

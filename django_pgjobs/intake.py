@@ -5,13 +5,18 @@ Invariant: it is `exhausted` only if the last look of each sort found all that i
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 
 from django_pgjobs.claims import Claim, Claimer, Served
 from django_pgjobs.limited_claims import LimitedClaimer
+from django_pgjobs.outcomes import Failed, Outcome, Settled, Snoozed
 from django_pgjobs.sessions import Execute, Executor
 from django_pgjobs.worker_options import WorkerOptions
+
+_MOST_EXPECTED = 10_000  # times of further attempts; those beyond wait for the poll
 
 
 class Intake:
@@ -23,6 +28,7 @@ class Intake:
         self._claimer = Claimer(options.database, worker, *served)
         self._limited = LimitedClaimer(worker, served)
         self._options = options
+        self._expected: list[float] = []  # a heap, by the monotonic clock
         self.doubt()
 
     @property
@@ -34,11 +40,20 @@ class Intake:
     def seconds(self) -> float:
         """How long until it has to look again, if there is room."""
         free = math.inf if self._claimer.exhausted else self._claimer.seconds_to_full
-        return min(free, self._limited.seconds)
+        seconds = min(free, self._limited.seconds)
+        return min(seconds, self._expected[0] - time.monotonic()) if self._expected else seconds
 
     def doubt(self) -> None:
         """Take note that something may be due since the last claim."""
         self._claimer.exhausted = self._options.by_lease is None  # no queue: nothing to look for
+
+    def expect(self, settled: Iterable[Outcome | Settled]) -> None:
+        """Take note of when the jobs are due again that were settled just now: nobody else tells."""
+        now = time.monotonic()
+        for outcome in settled:
+            delay = outcome.delay if isinstance(outcome, Failed | Snoozed) else None
+            if delay is not None and len(self._expected) < _MOST_EXPECTED:
+                heapq.heappush(self._expected, now + delay)
 
     def let_go(self, job: int) -> None:
         """Take note that a job has ended or was given back."""
@@ -52,6 +67,9 @@ class Intake:
         self, execute: Execute, done: Sequence[Claim], limit: int
     ) -> tuple[list[Claim], list[Claim]]:
         """Complete `done` and claim free jobs; return them, and those of `done` not completed."""
+        now = time.monotonic()
+        while self._expected and self._expected[0] <= now:
+            heapq.heappop(self._expected)
         claimed, missed = self._claimer.settle_and_claim(execute, done, limit)
         if self._claimer.limited_due is not None:
             self._limited.note_survey(self._claimer.limited_due, at_once=self._options.drain)

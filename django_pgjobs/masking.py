@@ -24,14 +24,16 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')  # and texts, which may ha
 
 def masked(value: object) -> object:
     """Return JSON data with the values under secret-looking keys replaced."""
-    pattern = _pattern(conf.get().secret_keys)
     if isinstance(value, dict):
-        return {
-            key: MASK if pattern.search(str(key)) else masked(each) for key, each in value.items()
-        }
+        return {key: MASK if is_secret(key) else masked(each) for key, each in value.items()}
     if isinstance(value, list):
         return [masked(each) for each in value]
     return value
+
+
+def is_secret(key: object) -> bool:
+    """Say whether a key looks as if its value were one."""
+    return _pattern(conf.get().secret_keys).search(str(key)) is not None
 
 
 def read(text: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""The tables: jobs, the workers that run them, and what is said about a queue.
+"""The table of jobs, and by name the other tables, each of which has a module of its own.
 
 Invariant: every column of `Job` has a database default and every impossible state is refused by a
 CHECK, so that plain SQL is as safe a producer as Python. Only partial indexes stand beside the
@@ -12,6 +12,7 @@ from functools import reduce
 from operator import and_
 from typing import Self
 
+from asgiref.sync import sync_to_async
 from django.db import models, router
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Greatest, Least, Now
@@ -22,9 +23,16 @@ from django.utils.translation import pgettext_lazy
 from django_pgjobs import cancelling, explaining, lifecycle, notify, subjects, waiting
 from django_pgjobs.cancelling import CancelReply
 from django_pgjobs.explanations import Explanation
+from django_pgjobs.gatehouse import Gate
 from django_pgjobs.lifecycle import FINAL, Status
 from django_pgjobs.options import EARLIEST, HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, check_run_at
-from django_pgjobs.timetable import Schedule as Schedule  # noqa: PLC0414 -- Django looks for models here
+from django_pgjobs.pauses import Queue
+from django_pgjobs.roster import Worker
+from django_pgjobs.tally import Figure
+from django_pgjobs.timetable import Schedule
+
+# Django looks for the models of an app here.
+__all__ = ["Figure", "Gate", "Job", "JobQuerySet", "Queue", "Schedule", "Worker"]
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 5
@@ -116,6 +124,18 @@ class JobQuerySet(models.QuerySet["Job"]):
         `run_at` is an aware datetime (naive only with USE_TZ=False); one in the past means due now.
         """
         return self._waking(lifecycle.move(self, "reschedule", run_at=check_run_at(run_at)))
+
+    async def aretry(self) -> int:
+        """`retry()` for async code."""
+        return await sync_to_async(self.retry)()
+
+    async def acancel(self) -> CancelReply:
+        """`cancel()` for async code."""
+        return await sync_to_async(self.cancel)()
+
+    async def areschedule(self, run_at: datetime.datetime) -> int:
+        """`reschedule(run_at)` for async code."""
+        return await sync_to_async(self.reschedule)(run_at)
 
     def _waking(self, moved: int) -> int:
         """Wake every worker: the queues are not known here, nor whether the new time is past."""
@@ -317,109 +337,21 @@ class Job(models.Model):
         """Say why it is not running, as its row stands in the database now."""
         return explaining.explain(self.pk, self._state.db or router.db_for_write(type(self)))
 
+    async def aretry(self) -> int:
+        """`retry()` for async code."""
+        return await self._row().aretry()
+
+    async def acancel(self) -> CancelReply:
+        """`cancel()` for async code."""
+        return await self._row().acancel()
+
+    async def areschedule(self, run_at: datetime.datetime) -> int:
+        """`reschedule(run_at)` for async code."""
+        return await self._row().areschedule(run_at)
+
+    async def aexplain(self) -> Explanation:
+        """`explain()` for async code."""
+        return await sync_to_async(self.explain)()
+
     def _row(self) -> JobQuerySet:
         return JobQuerySet(type(self), using=self._state.db).filter(pk=self.pk)
-
-
-class Worker(models.Model):
-    """One start of a worker process. A restarted one is another worker, with another id."""
-
-    id = models.BigAutoField(primary_key=True)
-    host = models.CharField(_("host"), max_length=255)
-    pid = models.IntegerField(_("process id"))
-    queues = models.JSONField(_("queues"), help_text=_("Null: every queue."), null=True, blank=True)
-    exclude = models.JSONField(_("queues left out"), null=True, blank=True)
-    by_transaction = models.JSONField(
-        _("queues claimed by transaction"),
-        help_text=_("True: every queue."),
-        null=True,
-        blank=True,
-    )
-    kinds = models.JSONField(
-        _("known kinds"),
-        help_text=_("With their limits. Null: not known."),
-        null=True,
-        blank=True,
-    )
-    limited = models.JSONField(_("limited queues"), null=True, blank=True)
-    threads = models.IntegerField(_("threads"))
-    started_at = models.DateTimeField(_("started at"), db_default=Now())
-    heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
-    stopping_at = models.DateTimeField(_("stopping since"), null=True, blank=True)
-    died_at = models.DateTimeField(_("died at"), null=True, blank=True)
-    death = models.CharField(_("reason of its death"), max_length=200, db_default="")
-    started = models.JSONField(
-        _("jobs started"),
-        null=True,
-        help_text=_("Ids of the jobs that it had started and not settled. Null: not known."),
-    )
-
-    class Meta:
-        verbose_name = _("worker")
-        verbose_name_plural = _("workers")
-        indexes = (
-            models.Index(
-                "heartbeat_at",
-                name="pgjobs_worker_living",
-                condition=Q(died_at__isnull=True),
-            ),
-        )
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.pid} #{self.pk}"
-
-
-class Queue(models.Model):
-    """What is said about a queue: a row exists only where there is something to say."""
-
-    name = models.CharField(_("name"), max_length=63, primary_key=True)
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
-    paused_by = models.CharField(_("paused by"), max_length=200, db_default="")
-
-    class Meta:
-        verbose_name = _("queue")
-        verbose_name_plural = _("queues")
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Gate(models.Model):
-    """What a claim locks before it counts the running jobs of a key, or of a limited queue."""
-
-    # No page shows it, so nothing here is translated.
-    name = models.CharField(max_length=210, primary_key=True)
-    visit = models.BigIntegerField(db_default=0)  # the mark of the claim that locked it last
-    next_at = models.DateTimeField(
-        db_default=Now()
-    )  # the start that its rate allows next, or the last
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Figure(models.Model):
-    """What workers have added up of one minute, queue and kind: pages read this, not the jobs."""
-
-    pk = models.CompositePrimaryKey("minute", "queue", "kind")
-    minute = models.DateTimeField(_("minute"))
-    queue = models.CharField(_("queue"), max_length=63)
-    kind = models.CharField(_("kind"), max_length=200)
-    done = models.BigIntegerField(_("attempts that were done"), db_default=0)
-    failed = models.BigIntegerField(_("attempts that failed"), db_default=0)
-    wait = models.FloatField(
-        _("seconds of waiting"),
-        db_default=0,
-        help_text=_("From the time that a job was due until it was claimed, of all attempts."),
-    )
-    run = models.FloatField(
-        _("seconds of running"), db_default=0, help_text=_("In the handler, of all attempts.")
-    )
-
-    class Meta:
-        verbose_name = pgettext_lazy("job", "figure")
-        verbose_name_plural = pgettext_lazy("job", "figures")
-        indexes = (models.Index("queue", "kind", name="pgjobs_figure_names"),)
-
-    def __str__(self) -> str:
-        return f"{self.kind} in {self.queue}, {self.minute:%Y-%m-%d %H:%M}"

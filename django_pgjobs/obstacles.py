@@ -11,8 +11,9 @@ from django_pgjobs.statements import FREE, HEAD, JOB, KEYED, QUEUE, WORKER, queu
 GATE = "django_pgjobs_gate"
 
 # Run by explaining before all others, for its transaction. Where statistics are missing or old, the server would
-# rather read and sort whatever an index finds than follow the one that has the order.
-BY_INDEX = "select " + ", ".join(
+# rather read and sort whatever an index finds than follow the one that has the order. A lock on a table, such as
+# that of ALTER TABLE, is waited for so long and no longer.
+SETTINGS = "select set_config('lock_timeout', '2s', true), " + ", ".join(
     f"set_config('{name}', 'off', true)"
     for name in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "jit")
 )
@@ -105,7 +106,8 @@ def _ahead(waiting: str, among: str) -> str:
 
     They are counted in all the queues that one of the workers has which serve its own. In a lane of a higher
     priority they are all of them; the bound is one value in either case, so that the index ends where they
-    do. In order, so that the server takes it, whatever its statistics say.
+    do. In order, so that the server takes it, whatever its statistics say. A job whose row is locked, as while
+    it runs where its queue is claimed by transaction, is not in line: a claim passes it over.
     """
     before = "case when lane.priority > me.priority then 'infinity' else me.run_at end, me.id"
     return f"""
@@ -114,6 +116,9 @@ team as materialized (
     select w.queues, w.exclude from {WORKER} w, me where {_STARTS} and {_serves("me.queue")}
 ),
 {queue_names("names", waiting)},
+locker as materialized (
+    select transactionid from pg_locks where locktype = 'transactionid' and granted
+),
 served as (
     select name from names where name is not null
         and not exists (select from {QUEUE} q where q.name = names.name and q.paused_at is not null)
@@ -131,6 +136,7 @@ select count(*) from (
     select from lane cross join me cross join lateral (
         select from {JOB} where {among} and queue = lane.queue and priority = lane.priority
             and run_at <= {NOW} and (run_at, id) < ({before})
+            and xmax not in (select transactionid from locker)
         order by run_at, id limit %(most)s) job
     where lane.priority >= me.priority and lane.run_at <= {NOW}
     limit %(most)s) ahead

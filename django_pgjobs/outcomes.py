@@ -107,10 +107,23 @@ def settle(execute: Execute, worker: int, outcomes: Iterable[Outcome]) -> Left:
         *_write(execute, worker, statements.RETRY, retried),
         *_write(execute, worker, statements.FAIL, given_up),
     ]
-    left += _write(execute, worker, statements.CANCEL, cancelled)
+    left += _cancel(execute, worker, cancelled)
     left += _write(execute, worker, statements.SNOOZE, snoozed)
     left += _write(execute, worker, statements.STOP, stopped)
     return tell_apart(execute, worker, left)
+
+
+def _cancel(execute: Execute, worker: int, failed: list[Outcome]) -> list[Outcome]:
+    """Cancel what failed after a request to stop, and log that: its failure's own line says otherwise."""
+    left = _write(execute, worker, statements.CANCEL, failed)
+    unwritten = {outcome.claim.token for outcome in left}
+    for outcome in failed:
+        claim = outcome.claim
+        if claim.token not in unwritten:
+            text = "Job %s (%s) is cancelled after attempt %s: it was asked to stop before that failed."
+            extra = {"job_id": claim.id, "kind": claim.kind, "attempt": claim.attempts}
+            logger.info(text, claim.id, claim.kind, claim.attempts, extra=extra)
+    return left
 
 
 def split(outcomes: Sequence[Outcome]) -> tuple[list[Done], list[Outcome]]:

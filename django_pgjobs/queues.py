@@ -7,14 +7,20 @@ that stands as it is asked for is left alone, with the name of who has set it.
 from __future__ import annotations
 
 import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from django.db import router
 from django.db.models.functions import Now
 
 from django_pgjobs import conf, inspection, registry
-from django_pgjobs.models import Queue
+from django_pgjobs.options import check_queue
 from django_pgjobs.sessions import execute_on_django
 from django_pgjobs.windows import WINDOW, by_index
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from django_pgjobs.pauses import Queue
 
 MOST_QUEUES = 200  # with waiting jobs, that a page tells of
 
@@ -62,15 +68,28 @@ def are_all(queues: list[Depth]) -> bool:
     return sum(queue.due + queue.delayed > 0 for queue in queues) <= MOST_QUEUES
 
 
-def pause(name: str, who: str, alias: str) -> bool:
-    """Pause a queue, if it is not; return whether it was changed."""
-    queues = Queue.objects.using(alias)
-    queues.get_or_create(name=name)
-    running = queues.filter(name=name, paused_at=None)
-    return bool(running.update(paused_at=Now(), paused_by=who[:200]))
+def pause(queue: str, *, by: str = "", database: str | None = None) -> bool:
+    """Have no worker claim from a queue any more, from the commit on; return whether that is new.
+
+    `by` says who has done it, for pages and commands to show. Claimed jobs still run.
+
+    Raises:
+        InvalidOption: it is no name of a queue.
+
+    """
+    queues = _queues(database)
+    queues.get_or_create(name=check_queue(queue))
+    running = queues.filter(name=queue, paused_at=None)
+    return bool(running.update(paused_at=Now(), paused_by=by[:200]))
 
 
-def resume(name: str, alias: str) -> bool:
-    """Let a paused queue go on; return whether it was changed."""
-    paused = Queue.objects.using(alias).filter(name=name, paused_at__isnull=False)
+def resume(queue: str, *, database: str | None = None) -> bool:
+    """Let a paused queue go on; return whether it was paused."""
+    paused = _queues(database).filter(name=queue, paused_at__isnull=False)
     return bool(paused.update(paused_at=None, paused_by=""))
+
+
+def _queues(database: str | None) -> QuerySet[Queue]:
+    from django_pgjobs.pauses import Queue  # noqa: PLC0415 -- no models before apps are loaded
+
+    return Queue.objects.using(database or router.db_for_write(Queue))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from django_pgjobs import conf, figures, gates, upkeep
 from django_pgjobs.figures import Figures
+from django_pgjobs.plurals import counted
 from django_pgjobs.sessions import Execute
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def _prune(execute: Execute) -> int:
     figures.prune(execute, _FIGURES_KEPT)
     execute(gates.PRUNE, {"limit": BATCH})
     if pruned:
-        logger.info("Pruned %s finished jobs.", pruned)
+        logger.info("Pruned %s.", counted(pruned, "finished job"))
     return pruned
 
 

@@ -1,7 +1,7 @@
 """Say why a value cannot be stored or read, and where in the payload it is.
 
 Invariant: a message is short and runs no code of the value it speaks about: nothing is consumed,
-evaluated or printed whole for it.
+evaluated or printed whole for it. A value under a key that looks secret is not shown.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
+
+from django_pgjobs import masking
 
 _SHOWN = 60  # characters of a value in a message
 _PATH_HEAD, _PATH_TAIL = 130, 60
@@ -33,7 +35,7 @@ class RefusedError(Exception):
 
     def __init__(self, expected: str, got: str, advice: str, what: str = "{path}") -> None:
         """Take the parts of the message; `what` says {root} where the path would say nothing."""
-        self.problem = f"must be {expected}, got {got}. {advice}"
+        self.expected, self.got, self.advice = expected, got, advice
         self.what = what
         self.steps: list[str] = []  # innermost first
 
@@ -41,13 +43,17 @@ class RefusedError(Exception):
         """Add the key or index of the container that the refusal leaves."""
         named = type(key) is str and len(key) <= _SHOWN and key.isidentifier()
         self.steps.append(f".{key}" if named else f"[{shown(key)}]")
+        # What is not about the value there, as the size of all, is no secret.
+        is_about_it = "{path}" in self.what and issubclass(type(key), str)
+        if is_about_it and masking.is_secret(str.__str__(key)):
+            self.got = masking.MASK
 
     def message(self, root: str) -> str:
         """Return the whole message about a value inside `root`."""
         path = root + "".join(reversed(self.steps))
         if len(path) > _PATH_HEAD + _PATH_TAIL:
             path = f"{path[:_PATH_HEAD]}…{path[-_PATH_TAIL:]}"
-        return f"{self.what.format(path=path, root=root)} {self.problem}"
+        return f"{self.what.format(path=path, root=root)} must be {self.expected}, got {self.got}. {self.advice}"
 
 
 def shown(value: object, limit: int = _SHOWN) -> str:

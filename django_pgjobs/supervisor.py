@@ -25,6 +25,7 @@ from django_pgjobs.children import NOTICE, STOPPED, Child
 from django_pgjobs.keeper import AGAIN, Keeper
 from django_pgjobs.leases import Lease
 from django_pgjobs.mailbox import Mailbox
+from django_pgjobs.plurals import counted
 from django_pgjobs.resources import MemoryKills
 from django_pgjobs.sessions import CONNECTION_ERRORS, Execute
 from django_pgjobs.worker_options import WorkerOptions
@@ -104,7 +105,9 @@ class Supervisor:
         if self._fatal is not None:
             raise self._fatal
         if self._dead:
-            logger.warning("The end of %s workers could not be recorded.", len(self._dead))
+            logger.warning(
+                "The end of %s could not be recorded.", counted(len(self._dead), "worker")
+            )
         return self._status
 
     @property

@@ -29,6 +29,7 @@ from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
 from django_pgjobs.outages import Outage
 from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
+from django_pgjobs.plurals import counted
 from django_pgjobs.relay import Relay
 from django_pgjobs.sessions import DATABASE_ERRORS, Params, Rows, Session
 from django_pgjobs.transactions import Transactions
@@ -91,15 +92,14 @@ class Worker:
 
     def run(self) -> int:
         """Work until told to stop; return the exit status: 0, or 1 where something was given up."""
-        options = self._options
         for alias in connections:  # a pool checks what it gives out only if it was made like this
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
         forks.guard()
         self._persist(self._compile)
-        self._handlers = Handlers(self._lease, options, self._inbox)
+        self._handlers = Handlers(self._lease, self._options, self._inbox)
         self._transactions = self._handlers.transactions
         logger.info("Worker %s started.", self._lease.name)
-        listener = self._listen() if options.notify and not options.drain else None
+        listener = self._listen() if self._options.notify and not self._options.drain else None
         try:
             self._persist(self._round)
             interrupted = self._give_up_running()
@@ -276,7 +276,7 @@ class Worker:
         held = [held.claim for held in self._held.values()]
         lost = claims.release_orphans(self._session.execute, self._lease.worker, held)
         if lost:
-            logger.warning("Gave %s jobs back that were claimed without an answer.", lost)
+            logger.warning("Gave %s back, claimed without an answer.", counted(lost, "job"))
         most = self._options.max_rss
         # Not before it has done something: else one that starts too big would never do anything.
         if most is not None and self._settled and (used := resources.memory()) > most:
@@ -321,6 +321,7 @@ class Worker:
         settled = {id(outcome): outcome for outcome in ended if id(outcome) not in kept}
         for outcome in settled.values():
             self._drop(outcome.claim.id)
+        self._intake.expect(settled.values())
         self._settled += len(settled)
         if settled and self._transactions:
             self._transactions.doubt()  # what ended may have enqueued something
@@ -345,7 +346,7 @@ class Worker:
             self._release()
             self._figures.write(self._execute_briefly)
         except DATABASE_ERRORS as unreachable:
-            logger.critical("Stopped without settling %s jobs: %s", len(self._held), unreachable)
+            logger.critical("Left %s unsettled: %s", counted(len(self._held), "job"), unreachable)
         return running
 
     def settle_stuck(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -178,7 +179,7 @@ class Play:
         )
         serve = ("runjobs", "--queues", "documents")
         victim = self.processes.start("first invoice worker", *serve, SHOP_INVOICE_SECONDS="600")
-        draft = self.processes.wait_for("the invoice is begun", lambda: self._read("*.draft"))
+        draft = self.processes.wait_for("the invoice is begun", lambda: self._invoice(".draft"))
         self.processes.wait_for("the job is running", lambda: self._is_running("make_invoice"))
         self.processes.kill(victim)
         say(f"kill -9 {victim.pid}: the row still says 'running', but nobody is at work.")
@@ -186,7 +187,7 @@ class Play:
         say(f"Another worker starts, process {successor.pid}. {LEASE} s after the last heartbeat")
         say("the lease of the dead one ends, and the job is free for a second attempt.")
         job = self._finished("make_invoice")
-        invoice = self._read("invoice-*.txt") or ""
+        invoice = self._invoice(".txt") or ""
         say(f"The invoice is there. {' '.join(invoice.splitlines()[1:])}.")
         first, second = writer_of(draft), writer_of(invoice)
         lost = job.errors[0] if job.errors else {"message": "", "worker": ""}
@@ -198,7 +199,7 @@ class Play:
                 "its first error says that the worker was lost": "was lost" in lost["message"],
                 "the lost worker is the killed one": f":{first} #" in lost["worker"],
                 "another process has written the invoice": bool(second) and second != first,
-                "no half of an invoice is left": not self._read("*.draft"),
+                "no half of an invoice is left": not self._invoice(".draft"),
             },
         )
 
@@ -227,10 +228,12 @@ class Play:
         mails = sorted(self.processes.folder.glob("mail/*"))
         return [mail for mail in mails if f"To: {email}" in mail.read_text()]
 
-    def _read(self, pattern: str) -> str | None:
-        """Return the text of the invoice whose name fits the pattern, if it is there."""
-        texts = [file.read_text() for file in self.processes.folder.glob(f"invoices/{pattern}")]
-        return texts[0] if texts else None
+    def _invoice(self, suffix: str) -> str | None:
+        """Return the text of the invoice for Ada's order, or of its draft, if it is there."""
+        name = f"invoice-{self.rows.first_order()}{suffix}"
+        with suppress(FileNotFoundError):
+            return (self.processes.folder / "invoices" / name).read_text()
+        return None
 
 
 def writer_of(invoice: str) -> str:

@@ -102,6 +102,10 @@ class Rows:
         """Return how many orders a customer has."""
         return int(self._value("select count(*) from shop_order where email = %s", email))
 
+    def first_order(self) -> int:
+        """Return the id of the first order."""
+        return int(self._value("select id from shop_order order by id limit 1"))
+
     def courier_calls(self) -> int:
         """Return how often the courier was called about the first order."""
         return int(self._value("select courier_calls from shop_order order by id limit 1"))

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from django.db.models import F, Q
+
 from django_pgjobs.models import Job, Worker
 from tests import ledger
 from tests.waiting import eventually
@@ -83,12 +85,17 @@ class Process:
 
     @property
     def worker(self) -> Worker:
-        """The row of the worker in this process, or of a supervisor's first one, once it is there."""
+        """The row of the worker in this process, or of a supervisor's first one, once it is there.
+
+        One in this process has had a heartbeat by then: before that it has no handler for signals yet.
+        """
 
         def registered() -> Worker | None:
             assert self.alive, self.output
             pids = [self.pid, *self.children]
-            return Worker.objects.filter(pid__in=pids, died_at=None).order_by("-id").first()
+            ready = Q(heartbeat_at__gt=F("started_at")) | ~Q(pid=self.pid)
+            workers = Worker.objects.filter(ready, pid__in=pids, died_at=None)
+            return workers.order_by("-id").first()
 
         return eventually(registered, within=20)
 

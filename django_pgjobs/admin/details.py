@@ -143,7 +143,7 @@ def progress(job: Job) -> str:
 @admin.display(description=_("why"))
 def why(job: Job) -> str:
     """Why it is not running, or what else is true of it."""
-    return job.explain().text
+    return job.explain().told(lambda at: str(localize(_here(at))))
 
 
 @admin.display(description=_("worker"))

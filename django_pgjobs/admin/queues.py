@@ -97,9 +97,10 @@ class QueueAdmin(_QueueAdmin):
 
     def _set(self, request: HttpRequest, name: str, *, pause: bool) -> bool:
         alias = router.db_for_write(Queue)
-        changed = (
-            queues.pause(name, str(request.user), alias) if pause else queues.resume(name, alias)
-        )
+        if pause:
+            changed = queues.pause(name, by=str(request.user), database=alias)
+        else:
+            changed = queues.resume(name, database=alias)
         if changed:
             row = Queue.objects.using(alias).get(pk=name)
             record(request, Queue, [row], "Paused" if pause else "Resumed")

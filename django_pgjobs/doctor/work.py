@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from django_pgjobs import checks, conf, deploy_checks
 from django_pgjobs.doctor.findings import Patient, Said, Severity
 from django_pgjobs.models import Job, Worker
+from django_pgjobs.plurals import counted
 from django_pgjobs.queues import depths
 
 
@@ -23,7 +24,7 @@ def schedules(patient: Patient) -> Said:
 def kinds(patient: Patient) -> Said:
     """Find waiting jobs that no code takes."""
     for one in deploy_checks.misfits(patient.alias):
-        what = f"{one.jobs:,} waiting jobs of the kind {one.kind!r:.100}, {one.example} for one, have no code that takes them."
+        what = f"No code takes {counted(one.jobs, 'waiting job')} of the kind {one.kind!r:.100}, {one.example} for one."
         yield Severity.ERROR, what, one.text
 
 
@@ -33,7 +34,7 @@ def workers(patient: Patient) -> Said:
     lease = datetime.timedelta(seconds=conf.get().lease)
     silent = workers.filter(died_at=None, heartbeat_at__lt=Now() - lease)
     if count := silent.count():
-        what = f"{count} workers have been silent for longer than a lease, and nobody has recorded it: {_some(silent)}."
+        what = f"Silent for longer than a lease, with nobody to record it: {counted(count, 'worker')}, {_some(silent)}."
         yield (
             Severity.WARNING,
             what,
@@ -42,7 +43,7 @@ def workers(patient: Patient) -> Said:
     holding = Job.objects.using(patient.alias).running().values("locked_by")
     dead = workers.filter(died_at__isnull=False, pk__in=holding)
     if count := dead.count():
-        what = f"{count} dead workers still hold running jobs: {_some(dead)}."
+        what = f"Running jobs are still held by {counted(count, 'dead worker')}: {_some(dead)}."
         yield (
             Severity.WARNING,
             what,
@@ -52,7 +53,7 @@ def workers(patient: Patient) -> Said:
         death__in=("stopped", "drained")
     )
     for death in workers.filter(lately).values("death").annotate(n=Count("pk")).order_by("-n")[:5]:
-        what = f"{death['n']} workers died within a day: {death['death'] or 'for no known reason'}."
+        what = f"Within a day {counted(death['n'], 'worker')} died: {death['death'] or 'for no known reason'}."
         yield Severity.WARNING, what, "Look at their logs, and at the memory of their machines."
 
 
@@ -67,7 +68,7 @@ def queues(patient: Patient) -> Said:
     team = list(living.filter(heartbeat_at__gte=Now() - lease).only("queues", "exclude"))
     for queue in depths(patient.alias):
         if queue.due and not queue.paused_at and not any(_serves(one, queue.name) for one in team):
-            what = f"{queue.due:,} jobs are due in the queue {queue.name!r}, which none of the {len(team)} living workers serves."
+            what = f"The queue {queue.name!r} has {counted(queue.due, 'due job')}, and none of the living workers ({len(team)}) serves it."
             yield Severity.ERROR, what, "Start a worker for it: manage.py runjobs."
 
 

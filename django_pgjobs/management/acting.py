@@ -21,7 +21,7 @@ from django_pgjobs.management import arguments
 from django_pgjobs.management.answers import NOTHING_DONE, Answer
 from django_pgjobs.management.asking import LARGEST_ID, add_filters
 from django_pgjobs.models import Job, JobQuerySet
-from django_pgjobs.options import check_queue
+from django_pgjobs.plurals import counted
 
 _MOVES = {"retry": MOVES["retry_by_hand"], "cancel": MOVES["cancel"]}
 
@@ -88,7 +88,7 @@ def _chosen(
 
 def _told(what: str, done: int, asked: int, why_not: str) -> Answer:
     skipped = max(0, asked - done)
-    text = f"{what} {done:,} jobs."
+    text = f"{what} {counted(done, 'job')}."
     if skipped:
         text += f" Skipped {skipped:,}: {why_not}, not there, or locked at this moment."
     return Answer({"done": done, "skipped": skipped}, text, 0 if done else NOTHING_DONE)
@@ -96,18 +96,18 @@ def _told(what: str, done: int, asked: int, why_not: str) -> Answer:
 
 def pause(database: str, options: dict[str, Any]) -> Answer:
     """Have no worker claim from a queue until it is resumed."""
+    name = options["name"]
     try:
-        name = check_queue(options["name"])
+        changed = queues.pause(name, by=_who(), database=database)
     except InvalidOption as error:
         raise CommandError(str(error), returncode=2) from None
-    changed = queues.pause(name, _who(), database)
     return _switched(name, "is paused" if changed else "was paused already", changed=changed)
 
 
 def resume(database: str, options: dict[str, Any]) -> Answer:
     """Let workers claim from a queue again."""
     name = options["name"]
-    changed = queues.resume(name, database)
+    changed = queues.resume(name, database=database)
     return _switched(name, "goes on" if changed else "was not paused", changed=changed)
 
 

@@ -40,9 +40,7 @@ def status(job: Job) -> str:
 def test_it_reaps_and_prunes_once_and_ends(processes, lost):
     process = processes.reaper("--verbosity", "1", pgjobs={})
     assert process.wait() == 0
-    assert (
-        "Recorded the death of 1 workers, reaped 1 jobs, pruned 1 finished jobs." in process.output
-    )
+    assert "Recorded the death of 1 worker, reaped 1 job, pruned 1 finished job." in process.output
     assert status(lost) == "pending"
     assert "no heartbeat for more than 60 s" in lost.last_error
     assert Job.objects.count() == 1
@@ -52,9 +50,7 @@ def test_it_reaps_and_prunes_once_and_ends(processes, lost):
 def test_a_dry_run_tells_and_changes_nothing(processes, lost):
     process = processes.reaper("--dry-run", pgjobs={})
     assert process.wait() == 0
-    assert (
-        "Would record the death of 1 workers, reap 1 jobs, prune 1 finished jobs." in process.output
-    )
+    assert "Would record the death of 1 worker, reap 1 job, prune 1 finished job." in process.output
     assert status(lost) == "running"
     assert Job.objects.count() == 2
     assert Worker.objects.get().died_at is None
@@ -96,7 +92,7 @@ def test_a_locked_table_is_waited_for_no_longer_than_some_seconds(
         assert "refuses a statement: canceling statement due to lock timeout" in process.output
     else:
         assert "The figures could not be pruned" in process.output
-        assert "reaped 1 jobs, pruned 1 finished jobs" in process.output
+        assert "reaped 1 job, pruned 1 finished job" in process.output
         assert status(lost) == "pending"
 
 

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django_pgjobs import notify, statements
 from django_pgjobs.models import Job
 from example_project.postgres import EmbeddedPostgres
-from tests.app.probes import record
+from tests.app.probes import again, record
 from tests.processes import CALM
 from tests.waiting import eventually
 
@@ -83,6 +83,16 @@ def test_jobs_whose_wake_ups_were_dropped_are_found_by_looking_again(
             eventually(lambda n=n: processes.ledger.starts(f"dropped-{n}"), within=1)
             return
     pytest.fail("the worker never looked again")
+
+
+def test_a_worker_runs_a_further_attempt_when_it_is_due_whenever_it_would_look_by_itself(
+    deaf_to_the_poll, processes
+):
+    """Of several it knows each, and no heartbeat makes it look either."""
+    deaf_to_the_poll(pgjobs={"LEASE": 3 * HOUR, "HEARTBEAT": HOUR})
+    for delay in (0.6, 0.3):
+        again.using(max_attempts=3).enqueue(delay=delay)
+    eventually(lambda: Job.objects.failed().filter(attempts=3).count() == 2, within=5)
 
 
 def test_without_notify_nobody_listens_and_the_poll_finds_it(processes):

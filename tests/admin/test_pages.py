@@ -371,9 +371,16 @@ def test_the_page_of_a_job_says_why_it_is_not_running(as_user, settings, key):
     assert len(asked) <= 10, asked  # outside a transaction there is no savepoint
     worker.delete()
     settings.LANGUAGE_CODE = "fr"
-    assert "Aucun des 0 workers vivants ne sert sa file" in client.get(page).text
+    assert "Aucun des workers vivants (0) ne sert sa file" in client.get(page).text
 
 
 def test_the_list_of_workers_says_which_queues_are_left_out(as_user):
     rows.make_worker(exclude=["mail", "pdf"])
     assert "every queue but mail, pdf" in as_user("viewer").get(WORKERS).text
+
+
+def test_why_has_the_times_in_the_form_of_the_page(as_user, settings):
+    settings.TIME_ZONE, settings.LANGUAGE_CODE = "Europe/Vienna", "de"
+    job = rows.make("pending", run_at=rows.FUTURE)
+    text = as_user("superuser").get(f"{JOBS}{job.pk}/change/").text
+    assert "Er ist erst ab 1. Januar 2999 01:00 fällig" in text

@@ -18,7 +18,7 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone, translation
 
-from django_pgjobs import job
+from django_pgjobs import Retry, job
 from tests import ledger
 from tests.waiting import eventually
 
@@ -32,6 +32,12 @@ def record(key: str, seconds: float = 0) -> None:
     if seconds:
         time.sleep(seconds)
     ledger.note("end", key)
+
+
+@job
+def again(delay: float) -> None:
+    """Ask for another attempt after so many seconds."""
+    raise Retry(delay=delay)
 
 
 @job

@@ -178,6 +178,11 @@ def overview(page, log_in):
     return tab
 
 
+def test_the_chart_names_the_time_zone_that_it_is_drawn_in(overview):
+    here = "new Intl.DateTimeFormat('en', {timeZoneName: 'short'}).format().split(' ').at(-1)"
+    assert f"minute ({overview.evaluate(here)})" in overview.locator(".u-legend").inner_text()
+
+
 def test_the_overview_says_that_the_session_has_ended_and_leads_back(overview, page):
     told = overview.locator(".pgjobs-stale")
     assert told.inner_text().strip() == ""

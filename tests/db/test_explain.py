@@ -477,3 +477,30 @@ def test_who_may_only_read_the_rows_is_answered_too():
         cursor.execute("set local role explain_reader")
         assert answer(waiting) == "next"
         cursor.execute("reset role")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_behind_a_lock_on_the_table_it_does_not_wait_for_ever(other_session, monkeypatch):
+    waiting = noop.enqueue()
+    worker()
+    soon = explaining.obstacles.SETTINGS.replace("'2s'", "'50ms'")
+    monkeypatch.setattr(explaining.obstacles, "SETTINGS", soon)
+    other_session.execute("lock table django_pgjobs_job in access exclusive mode")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set local statement_timeout = '20s'")  # where it would wait for ever
+        assert answer(waiting) == "table_locked"
+        other_session.rollback()
+        assert answer(waiting) == "next"
+        cursor.execute("show lock_timeout")
+        assert cursor.fetchone() == ("0",)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_runs_under_a_lock_is_not_in_line(other_session):
+    worker()
+    first, _second, third = noop.enqueue(), noop.enqueue(), noop.enqueue()
+    assert answer(third, behind=2) == "next"
+    other_session.execute(f"select from django_pgjobs_job where id = {first.pk} for update")
+    assert answer(third, behind=1) == "next"
+    other_session.rollback()
+    assert answer(third, behind=2) == "next"

@@ -29,7 +29,7 @@ update {WORKER} set heartbeat_at = statement_timestamp() where died_at is null;
 @pytest.fixture(scope="module")
 def waiting(filled):  # noqa: F811
     """The ids of the last due jobs, one without a key and one with; and the settings of an answer."""
-    names = re.findall(r"set_config\('(\w+)'", obstacles.BY_INDEX)
+    names = re.findall(r"set_config\('(\w+)', 'off'", obstacles.SETTINGS)
     filled.execute("; ".join(f"set {name} = off" for name in names))
     filled.execute(KEYED)
     [(free, keyed)] = filled.execute(

@@ -295,7 +295,9 @@ def test_doctor_exits_by_severity():
     assert data["severity"] == "error"
     assert {one["check"] for one in data["findings"]} == set(LOOKS)
     assert list(data["findings"][0]) == list(doctor.Finding._fields)
-    assert "ERROR    kinds: 1 waiting jobs of the kind 'gone'" in run("doctor", status=1)
+    assert "ERROR    kinds: No code takes 1 waiting job of the kind 'gone'" in run(
+        "doctor", status=1
+    )
 
 
 # ---------------------------------------------------------------------------------------- manners

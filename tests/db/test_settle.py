@@ -219,7 +219,8 @@ def test_a_failed_attempt_is_noted_and_the_next_one_waits_by_the_databases_clock
 
 
 @pytest.mark.parametrize("delay", [0.0, 5.0, None])
-def test_a_failure_of_a_job_that_was_asked_to_stop_ends_cancelled(delay):
+def test_a_failure_of_a_job_that_was_asked_to_stop_ends_cancelled(delay, caplog):
+    caplog.set_level(logging.INFO)
     asked, other = make("running", cancel_requested_at=FUTURE), make("running")
 
     assert settle(failure(claim_of(asked), delay), failure(claim_of(other), delay)) == []
@@ -227,6 +228,8 @@ def test_a_failure_of_a_job_that_was_asked_to_stop_ends_cancelled(delay):
     assert row(asked)["status"] == "cancelled"
     assert row(asked)["last_error"] == "ValueError: boom"
     assert len(row(asked)["errors"]) == 1
+    told = [(one.job_id, one.levelname) for one in caplog.records if "is cancelled" in one.message]
+    assert told == [(asked.pk, "INFO")]
     assert row(other)["status"] == ("failed" if delay is None else "pending")
 
 

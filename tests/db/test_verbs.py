@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from django.db import connection
+from asgiref.sync import async_to_sync
+from django.db import OperationalError, connection, transaction
 from django.db.models import BooleanField, Exists, OuterRef
 from django.db.models.expressions import RawSQL
 
@@ -237,3 +238,35 @@ def test_a_verb_on_a_table_without_statistics_reads_each_row_a_few_times():
         cursor.execute("set local statement_timeout = '5s'")
 
     assert Job.objects.failed().filter(priority=0).retry() == 800
+
+
+@pytest.mark.django_db(transaction=True)
+@all_verbs
+def test_under_repeatable_read_what_has_changed_meanwhile_is_refused(verb, sources, other_session):
+    job = make(min(sources))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read")
+        assert row(job)["priority"] == 0
+        other_session.execute("update django_pgjobs_job set priority = 1 where id = %s", [job.pk])
+        other_session.commit()
+        with pytest.raises(OperationalError, match="could not serialize"):
+            verb(job)
+        transaction.set_rollback(True)
+    assert verb(job) == 1
+
+
+@pytest.mark.parametrize("on", ["a job", "a queryset"])
+def test_each_verb_has_a_twin_for_async_code(on):
+    async def act(of, verb, *arguments):
+        return await getattr(of, verb)(*arguments)
+
+    for verb, (call, sources) in VERBS.items():
+        job, bystander = make(min(sources)), make(min(sources))
+        of = job if on == "a job" else Job.objects.filter(pk=job.pk)
+        arguments = [FUTURE] if verb == "reschedule" else []
+        assert async_to_sync(act)(of, f"a{verb}", *arguments) == 1
+        twin = make(min(sources))
+        assert call(twin) == 1
+        assert row(job)["status"] == row(twin)["status"]
+        assert row(bystander)["status"] in sources
+        assert async_to_sync(act)(job, "aexplain") == job.explain()

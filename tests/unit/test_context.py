@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -102,7 +104,15 @@ def test_check_raises_once_the_job_is_to_stop(context, line):
 
 @pytest.mark.parametrize(
     ("fraction", "kept"),
-    [(0, 0.0), (1, 1.0), (0.25, 0.25), (sum([0.1] * 3) / 0.3, 1.0), (-1e-12, 0.0)],
+    [
+        (0, 0.0),
+        (1, 1.0),
+        (0.25, 0.25),
+        (Decimal("0.25"), 0.25),
+        (Fraction(1, 4), 0.25),
+        (sum([0.1] * 3) / 0.3, 1.0),
+        (-1e-12, 0.0),
+    ],
 )
 def test_progress_is_a_fraction_of_the_whole(context, line, fraction, kept):
     context.progress(fraction, "half of it")
@@ -110,7 +120,11 @@ def test_progress_is_a_fraction_of_the_whole(context, line, fraction, kept):
 
 
 @pytest.mark.parametrize(
-    "fraction", [-0.1, 1.1, 50, math.nan, math.inf, -math.inf, True, "0.5", None, 10**400]
+    "fraction",
+    [
+        *(-0.1, 1.1, 50, math.nan, math.inf, -math.inf, True, "0.5", None, 10**400, 0.5j),
+        *(Decimal("1.1"), Decimal("nan"), Decimal("snan"), Decimal("inf"), Fraction(3, 2)),
+    ],
 )
 def test_what_is_no_fraction_is_refused_and_says_nothing(context, line, fraction):
     with pytest.raises(InvalidOption, match="fraction must be a number from 0 to 1, got"):

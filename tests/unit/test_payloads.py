@@ -408,6 +408,30 @@ def test_extreme_nesting_is_refused_without_recursion_errors(depth):
     assert "nested at most" in refusal(nested(depth))
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"password": "hunter2\x00"},
+        {"user": {"api_key": [b"hunter2"]}},
+        {"auth": {b"hunter2": 1}},
+    ],
+)
+def test_the_refusal_of_a_secret_does_not_tell_it(payload):
+    with pytest.raises(InvalidPayload, match=r"must be .*, got ••••••\. ") as caught:
+        encoded(payload)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_is_a_secret_in_a_refusal_is_the_setting_s(settings):
+    settings.PGJOBS = {"SECRET_KEYS": "iban"}
+    with pytest.raises(InvalidPayload, match="got ••••••"):
+        encoded({"iban": b"AT61"})
+    with pytest.raises(InvalidPayload, match="got b'hunter2'"):
+        encoded({"password": b"hunter2"})
+    with pytest.raises(InvalidPayload, match="bytes of JSON, got more"):
+        encoded({"iban": "é" * LIMIT})
+
+
 @pytest.mark.parametrize("leaf", ["0", "[]", "{}", '{"b": 1}'], ids=str)
 def test_what_is_stored_may_be_nested_to_the_limit_and_no_deeper(leaf):
     containers = MAX_DEPTH + (leaf == "0")

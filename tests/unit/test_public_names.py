@@ -14,6 +14,8 @@ from django_pgjobs import exceptions
 # Written out: a name that goes missing is a change that breaks programs.
 NAMES = {
     "job",
+    "pause",
+    "resume",
     "enqueue",
     "aenqueue",
     "cron",

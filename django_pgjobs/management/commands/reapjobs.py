@@ -13,6 +13,7 @@ from django_pgjobs import reaper
 from django_pgjobs.mailbox import Mailbox
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
+from django_pgjobs.plurals import counted
 from django_pgjobs.reaper import Counts
 from django_pgjobs.sessions import (
     DATABASE_ERRORS,
@@ -116,6 +117,6 @@ class Command(BaseCommand):
 
     def _tell(self, recorded: str, reaped: str, pruned: str, counts: Counts) -> None:
         self.stdout.write(
-            f"{recorded} the death of {counts.workers} workers, {reaped} {counts.jobs} jobs, "
-            f"{pruned} {counts.pruned} finished jobs."
+            f"{recorded} the death of {counted(counts.workers, 'worker')}, "
+            f"{reaped} {counted(counts.jobs, 'job')}, {pruned} {counted(counts.pruned, 'finished job')}."
         )

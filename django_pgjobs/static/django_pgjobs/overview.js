@@ -16,6 +16,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const clock = written({ hour: "numeric", minute: "2-digit" });
   const moment = written({ dateStyle: "short", timeStyle: "short" });
   const exactly = written({ dateStyle: "short", timeStyle: "medium" });
+  const zone = new Intl.DateTimeFormat(language, { timeZoneName: "short" }).formatToParts().find((part) => part.type === "timeZoneName").value;
   let shown = exactly(Date.now() / 1000); // the time of the figures
   const number = new Intl.NumberFormat(language);
   const counted = (_, count) => count === null ? "–" : number.format(count);
@@ -29,7 +30,7 @@ document.addEventListener("DOMContentLoaded", () => {
       axes: [{ ...axis, values: (_, times) => times.map(clock) }, { ...axis, size: 60, values: (_, counts) => counts.map(number.format) }],
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 5)] } },
       series: [
-        { label: figure.dataset.minute, value: (_, seconds) => seconds === null ? "–" : moment(seconds) },
+        { label: `${figure.dataset.minute} (${zone})`, value: (_, seconds) => seconds === null ? "–" : moment(seconds) },
         { label: figure.dataset.done, value: counted, stroke: colour("--pgjobs-done"), fill: colour("--pgjobs-done"), paths: bars, points: { show: false } },
         { label: figure.dataset.failed, value: counted, stroke: colour("--pgjobs-failed"), width: 2, points: { show: false } },
       ],
