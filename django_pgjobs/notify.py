@@ -63,7 +63,7 @@ def wake(alias: str, queue: str) -> None:
         send = _Send(alias, queue)
         if not _will_be_called(connection, send):
             transaction.on_commit(send, using=alias, robust=True)
-    elif connection.get_autocommit():
+    else:
         _send(alias, queue)
 
 
@@ -85,9 +85,8 @@ def _send(alias: str, queue: str) -> None:
     if now - last < pause:
         return
     connection = connections[alias]
-    if (
-        connection.in_atomic_block
-    ):  # a test may run the callbacks of a transaction that is open still
+    # A test may run the callbacks of a transaction that is open still.
+    if connection.in_atomic_block or not connection.get_autocommit():
         return
     if len(_sent) >= _MOST_QUEUES:
         _sent.clear()
