@@ -336,8 +336,8 @@ def test_every_path_is_named(payload, start):
     ],
 )
 def test_what_cannot_be_stored_is_refused(value, expected):
-    for path, given in ("payload.value", value), ("payload.value[0]", [value]):
-        message = refusal(given)
+    for path, payload in ("payload.value", value), ("payload.value[0]", [value]):
+        message = refusal(payload)
         assert message.startswith(f"{path} must be ")
         assert expected in message
 
