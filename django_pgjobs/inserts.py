@@ -30,9 +30,8 @@ def plain(kind: str, queue: str, priority: int, max_attempts: int) -> str | None
     """
     if not (_NEEDS_NO_QUOTES(kind) and _NEEDS_NO_QUOTES(queue)):
         return None
-    names = (
-        f"'{str.__str__(kind)}', '{str.__str__(queue)}'"  # what was matched, whatever an enum shows
-    )
+    # What was matched, whatever an enum's member shows.
+    names = f"'{str.__str__(kind)}', '{str.__str__(queue)}'"
     return f"""
 insert into {JOB} (kind, queue, payload, priority, max_attempts)
 values ({names}, %s, {priority:d}, {max_attempts:d})
