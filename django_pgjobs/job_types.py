@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
@@ -91,11 +91,10 @@ class JobType(Generic[P, R]):
             DuplicateJob: the rule says so; the transaction is as usable as before.
 
         """
-        from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
-
         entry = self._entry(args, kwargs)
-        insert = enqueueing.insert if entry.unique_key is None else duplicates.insert
-        return insert(self.kind, entry, self.options)
+        way = _plain() if entry.unique_key is None else _unique()
+        job: Job = way.insert(self.kind, entry, self.options)
+        return job
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue()` for async code."""
@@ -111,12 +110,10 @@ class JobType(Generic[P, R]):
             InvalidPayload, DuplicateJob: as `enqueue()`; no job of this call exists then.
 
         """
-        from django_pgjobs import duplicates, enqueueing  # noqa: PLC0415 -- no models before apps are loaded
-
         entries = (self._entry((), payload) for payload in payloads)
-        plain = self.options.rule is None
-        insert_many = enqueueing.insert_many if plain else duplicates.insert_many
-        return insert_many(self.kind, entries, self.options)
+        way = _plain() if self.options.rule is None else _unique()
+        ids: list[int] = way.insert_many(self.kind, entries, self.options)
+        return ids
 
     def using(self, **changes: Unpack[Changes]) -> Self:
         """Return a copy that enqueues with other options.
@@ -164,6 +161,23 @@ if TYPE_CHECKING:
             self, context: JobContext, /, *args: P.args, **kwargs: P.kwargs
         ) -> R:
             """Call the handler itself."""
+
+
+# What inserts: there are no models before the apps are loaded, and an import is no small part of an enqueue.
+
+
+@functools.cache
+def _plain() -> ModuleType:
+    from django_pgjobs import enqueueing  # noqa: PLC0415
+
+    return enqueueing
+
+
+@functools.cache
+def _unique() -> ModuleType:
+    from django_pgjobs import duplicates  # noqa: PLC0415
+
+    return duplicates
 
 
 def check_names(job_type: JobType[..., Any]) -> None:

@@ -22,13 +22,13 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs import statements
-from django_pgjobs.notify import CHANNEL, EVERY_QUEUE, LONGEST_PAUSE
+from django_pgjobs.notify import CHANNEL, EVERY_QUEUE, LONGEST_PAUSE, SHORTEST_PAUSE
 from django_pgjobs.poolers import is_lent
 from django_pgjobs.sessions import Session, connect
 
 logger = logging.getLogger(__name__)
 
-LOOK = 0.05  # seconds between two looks at least; the gaps double after the last wake-up
+LOOK = SHORTEST_PAUSE  # seconds between two looks at least; the gaps double after the last wake-up
 
 _TEST_CHANNEL = f"{CHANNEL}_test"
 _TEST = 5.0  # seconds in which the first notification must come

@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 CHANNEL = "django_pgjobs"
 EVERY_QUEUE = ""  # no queue has an empty name
 # A process drops a wake-up that follows another one for the same queue too soon; workers look again,
-# for as long as that can be. Too soon is less than the shorter pause. And while sending has taken
-# more than its share of the time, it is less than the longer one: so wake-ups cost little however
-# busy the server is, and however many processes enqueue there, each of them too slowly for a short
-# pause to drop anything.
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.25  # seconds
+# for as long as that can be. Too soon is less than the shorter pause, after which a worker looks again
+# at the earliest. And while sending has taken more than its share of the time, it is less than the
+# longer one: so wake-ups cost little however busy the server is, and however many processes enqueue
+# there, each of them too slowly for a short pause to drop anything.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.25  # seconds
 
 _SHARE = 0.05  # of a producer's time
 _MOST_CREDIT = 0.05  # seconds of sending that may be saved up
@@ -63,7 +63,7 @@ def wake(alias: str, queue: str) -> None:
         send = _Send(alias, queue)
         if not _will_be_called(connection, send):
             transaction.on_commit(send, using=alias, robust=True)
-    elif connection.get_autocommit():
+    else:
         _send(alias, queue)
 
 
@@ -79,12 +79,14 @@ def _will_be_called(connection: BaseDatabaseWrapper, send: _Send) -> bool:
 
 def _send(alias: str, queue: str) -> None:
     now = time.monotonic()
-    connection = connections[alias]
     last, credit = _sent.get((alias, queue), (-math.inf, 0.0))
     credit = min(credit + _SHARE * (now - last), _MOST_CREDIT)
     pause = SHORTEST_PAUSE if credit > 0 else LONGEST_PAUSE
+    if now - last < pause:
+        return
+    connection = connections[alias]
     # A test may run the callbacks of a transaction that is open still.
-    if now - last < pause or connection.in_atomic_block:
+    if connection.in_atomic_block or not connection.get_autocommit():
         return
     if len(_sent) >= _MOST_QUEUES:
         _sent.clear()

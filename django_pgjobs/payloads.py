@@ -38,6 +38,8 @@ _TAG = "$type"
 _INT64 = 2**63
 _INT_BOUND = 10**MAX_DIGITS
 _ATOMS = {str, int, bool, type(None)}  # what is read as it was stored, whatever its value
+_SHORT = 1_000  # characters: a huge text is refused before anything is made of it
+_LONGEST_CHARACTER = 4  # bytes in UTF-8
 _SHOWN_RESULT = 1_000  # characters of a flagged result
 _load = json.JSONDecoder().decode
 _dump = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
@@ -65,6 +67,9 @@ def encode(payload: Mapping[str, object], *, max_bytes: int) -> str:
             if not isinstance(payload, Mapping):
                 raise RefusedError("a dict", shown(payload), "Pass the arguments by name.")
             payload = dict(payload)
+        text = _flat(payload)
+        if text is not None and len(text) <= max_bytes // _LONGEST_CHARACTER:
+            return text
         return _Encoder(max_bytes).encode(payload)
     except RefusedError as refused:
         raise InvalidPayload(refused.message("payload")) from None
@@ -112,6 +117,24 @@ def result_text(value: object, *, max_bytes: int) -> tuple[str | None, str | Non
         reason = _visible(f"result must be storable as JSON, got {got}. It raised {raised}.")
     flagged = {"reason": reason, "repr": _visible(shown(value, _SHOWN_RESULT))}
     return _dump({_TAG: "unserializable", "value": flagged}), reason
+
+
+def _flat(payload: dict[str, Any]) -> str | None:
+    """Return the text of a payload as most are: of one level, and short. None for any other.
+
+    It takes half as long or less, and leaves to the encoder what is to be refused.
+    """
+    for name, value in payload.items():
+        kind = type(value)
+        if not (
+            (type(name) is str and len(name) <= _SHORT and name != _TAG)
+            and (kind is not str or len(value) <= _SHORT)
+            and (kind is not int or -_INT64 <= value < _INT64)
+            and kind in _ATOMS
+        ):
+            return None
+    text = _dump(payload)
+    return text if is_storable(text) and "\\u0000" not in text else None
 
 
 class _Encoder:

@@ -60,8 +60,10 @@ class Signature:
             )
             payload = {name: value for name, value in bound.items() if name != extra}
             payload.update(bound.get(extra, {}) if extra else {})
-        elif isinstance(kwargs, Mapping):
+        elif type(kwargs) is dict or isinstance(kwargs, Mapping):
             payload = dict(kwargs)
+            if payload.keys() == self._names:  # as most are
+                return payload
         else:  # one of enqueue_many()'s
             raise InvalidPayload(
                 self._refusal(kind, f"{type(kwargs).__name__}, which is no mapping")

@@ -305,34 +305,46 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            (
-                                "status__in",
-                                ["pending", "running", "done", "failed", "cancelled", "blocked"],
-                            )
+                            models.Func(
+                                models.F("status"),
+                                models.Case(
+                                    models.When(
+                                        locked_at__isnull=True,
+                                        then=models.Case(
+                                            models.When(
+                                                finished_at__isnull=True,
+                                                then=models.Func(
+                                                    output_field=models.TextField(),
+                                                    template="'{pending,blocked}'::text[]",
+                                                ),
+                                            ),
+                                            default=models.Func(
+                                                output_field=models.TextField(),
+                                                template="'{cancelled,done,failed}'::text[]",
+                                            ),
+                                        ),
+                                    ),
+                                    models.When(
+                                        finished_at__isnull=True,
+                                        then=models.Func(
+                                            output_field=models.TextField(),
+                                            template="'{running}'::text[]",
+                                        ),
+                                    ),
+                                    default=models.Func(
+                                        output_field=models.TextField(), template="'{}'::text[]"
+                                    ),
+                                ),
+                                arg_joiner=" = any(",
+                                output_field=models.BooleanField(),
+                                template="%(expressions)s)",
+                            ),
+                            django.db.models.lookups.Exact(
+                                models.Q(("locked_at__isnull", True)),
+                                models.Q(("locked_by__isnull", True)),
+                            ),
                         ),
                         name="pgjobs_job_status",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            django.db.models.lookups.Exact(
-                                models.Q(("status", "running")),
-                                models.Q(("locked_at__isnull", False)),
-                            ),
-                            django.db.models.lookups.Exact(
-                                models.Q(("status", "running")),
-                                models.Q(("locked_by__isnull", False)),
-                            ),
-                        ),
-                        name="pgjobs_job_running_locked",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            django.db.models.lookups.Exact(
-                                models.Q(("status__in", ["cancelled", "done", "failed"])),
-                                models.Q(("finished_at__isnull", False)),
-                            )
-                        ),
-                        name="pgjobs_job_final_finished",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("priority__range", (-100, 100))),
@@ -379,38 +391,20 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("kind", ""), _negated=True),
-                            models.Q(("queue", ""), _negated=True),
-                            models.Q(("concurrency_key", ""), _negated=True),
+                            django.db.models.lookups.GreaterThan(
+                                django.db.models.functions.comparison.Least(
+                                    "kind", "queue", "concurrency_key"
+                                ),
+                                models.Value(""),
+                            )
                         ),
                         name="pgjobs_job_names",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            django.db.models.lookups.Exact(
-                                models.Func(
-                                    models.F("payload"),
-                                    function="jsonb_typeof",
-                                    output_field=models.TextField(),
-                                ),
-                                models.Value("object"),
-                            ),
-                            django.db.models.lookups.Exact(
-                                models.Func(
-                                    models.F("meta"),
-                                    function="jsonb_typeof",
-                                    output_field=models.TextField(),
-                                ),
-                                models.Value("object"),
-                            ),
-                            django.db.models.lookups.Exact(
-                                models.Func(
-                                    models.F("errors"),
-                                    function="jsonb_typeof",
-                                    output_field=models.TextField(),
-                                ),
-                                models.Value("array"),
-                            ),
+                            ("errors__contains", []),
+                            ("meta__contains", {}),
+                            ("payload__contains", {}),
                         ),
                         name="pgjobs_job_json",
                     ),

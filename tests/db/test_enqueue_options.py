@@ -58,6 +58,42 @@ def test_an_enqueue_is_one_statement(django_assert_num_queries):
         enqueue("add", a=1)
 
 
+def test_what_the_jobs_of_a_kind_have_in_common_is_no_parameter():
+    sent = []
+
+    def note(execute, sql, params, many, context):
+        sent.append(params)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
+        enqueue("add", a=1)
+
+    assert sent == [('{"a":1}',)]
+
+
+class Misleading(str):
+    """A name that shows itself as another one."""
+
+    __slots__ = ()
+
+    def __format__(self, spec):
+        return "x', '{}', 0, 1), ('y"
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", "100%", "%s", "%(payload)s", "a\\'b", "größe", "名前", Misleading("mail")]
+)
+def test_a_name_is_stored_as_it_is_whatever_characters_it_has(kinds, name):
+    @job(kind=name)
+    def handle(a): ...
+
+    handle.using(queue=name).enqueue(a="%s")
+
+    stored = Job.objects.get()
+    assert (stored.kind, stored.queue) == (str.__str__(name), str.__str__(name))
+    assert stored.payload == {"a": "%s"}
+
+
 def test_the_declared_options_are_those_of_the_row(kinds):
     @job(queue="mail", priority=9, max_attempts=1)
     def declared(): ...

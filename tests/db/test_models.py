@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from django.db import DataError, IntegrityError, connection, transaction
 from django.utils import timezone
@@ -70,32 +72,7 @@ def test_a_kind_alone_is_a_whole_job():
 
 NOW = "statement_timestamp()"
 IMPOSSIBLE = {
-    "a status that is none": {"status": "'parked'"},
     "a status in capitals": {"status": "'PENDING'"},
-    "running, not locked": {"status": "'running'"},
-    "running, locked by nobody": {"status": "'running'", "locked_at": NOW},
-    "running, locked at no time": {"status": "'running'", "locked_by": "1"},
-    "running, finished": {
-        "status": "'running'",
-        "locked_at": NOW,
-        "locked_by": "1",
-        "finished_at": NOW,
-    },
-    "pending, locked": {"locked_at": NOW, "locked_by": "1"},
-    "pending, locked by": {"locked_by": "1"},
-    "pending, locked at": {"locked_at": NOW},
-    "pending, finished": {"finished_at": NOW},
-    "blocked, finished": {"status": "'blocked'", "finished_at": NOW},
-    "blocked, locked": {"status": "'blocked'", "locked_at": NOW, "locked_by": "1"},
-    "done, not finished": {"status": "'done'"},
-    "failed, not finished": {"status": "'failed'"},
-    "cancelled, not finished": {"status": "'cancelled'"},
-    "done, locked": {
-        "status": "'done'",
-        "finished_at": NOW,
-        "locked_at": NOW,
-        "locked_by": "1",
-    },
     "priority above": {"priority": "101"},
     "priority below": {"priority": "-101"},
     "run_at in the year 20000": {"run_at": "'20000-01-01 00:00Z'"},
@@ -132,6 +109,27 @@ TOO_LONG = {"kind": 201, "queue": 64, "unique_key": 101, "concurrency_key": 201}
 def test_an_impossible_state_cannot_be_stored(values):
     with pytest.raises(IntegrityError, match="violates check constraint"), transaction.atomic():
         insert(**values)
+
+
+POSSIBLE = {  # whether locked_at, locked_by and finished_at are set
+    (False, False, False): {"pending", "blocked"},
+    (True, True, False): {"running"},
+    (False, False, True): {"done", "failed", "cancelled"},
+}
+
+
+@pytest.mark.parametrize("columns", list(product([False, True], repeat=3)), ids=str)
+@pytest.mark.parametrize("status", [*STATUSES, "parked"])
+def test_a_row_can_have_the_status_that_its_times_say_and_no_other(status, columns):
+    locked_at, locked_by, finished_at = columns
+    values = {"locked_at": NOW} if locked_at else {}
+    values |= {"locked_by": "1"} if locked_by else {}
+    values |= {"finished_at": NOW} if finished_at else {}
+    if status in POSSIBLE.get(columns, ()):
+        assert insert(status=f"'{status}'", **values)
+    else:
+        with pytest.raises(IntegrityError, match="pgjobs_job_status"), transaction.atomic():
+            insert(status=f"'{status}'", **values)
 
 
 @pytest.mark.parametrize("column", TIMES)

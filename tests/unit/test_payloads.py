@@ -336,9 +336,10 @@ def test_every_path_is_named(payload, start):
     ],
 )
 def test_what_cannot_be_stored_is_refused(value, expected):
-    message = refusal([value])
-    assert message.startswith("payload.value[0] must be ")
-    assert expected in message
+    for path, payload in ("payload.value", value), ("payload.value[0]", [value]):
+        message = refusal(payload)
+        assert message.startswith(f"{path} must be ")
+        assert expected in message
 
 
 def test_a_dataclass_is_refused_by_its_class():
