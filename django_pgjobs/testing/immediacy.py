@@ -98,6 +98,6 @@ class _Worker:
     def _is_outside(self, alias: str) -> bool:
         """Whether no block is open here but the test's own."""
         return all(
-            block in self._own or block._from_testcase  # noqa: SLF001 -- what Django's own blocks ask
+            block in self._own or block._from_testcase  # type: ignore[attr-defined]  # noqa: SLF001 -- Django's
             for block in connections[alias].atomic_blocks
         )
