@@ -10,7 +10,7 @@ from django.db import connection
 from django_pgjobs import Rate, Snooze, Unique, enqueue, get_job, job
 from django_pgjobs.models import Gate, Job
 from django_pgjobs.testing import drain, immediate, make_due, travel
-from tests.db.rows import FUTURE, make, row
+from tests.db.rows import AGO, FUTURE, make, row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
@@ -92,7 +92,7 @@ def test_all_times_of_a_job_move_by_as_much():
 
 
 def test_a_day_has_24_hours_whatever_the_time_zone_of_the_session():
-    queued = make()
+    queued = make(run_at=AGO)
     before = row(queued)["run_at"]
 
     with connection.cursor() as cursor:
