@@ -20,12 +20,12 @@ _MOST = 5  # jobs that a message shows
 
 @overload
 def assert_enqueued(
-    kind: Kind, *, count: None = None, database: str | None = None, **wanted: Unpack[Wanted]
-) -> Job: ...
-@overload
-def assert_enqueued(
     kind: Kind, *, count: int, database: str | None = None, **wanted: Unpack[Wanted]
 ) -> list[Job]: ...
+@overload
+def assert_enqueued(
+    kind: Kind, *, count: None = None, database: str | None = None, **wanted: Unpack[Wanted]
+) -> Job: ...
 def assert_enqueued(
     kind: Kind, *, count: int | None = None, database: str | None = None, **wanted: Unpack[Wanted]
 ) -> Job | list[Job]:
