@@ -300,6 +300,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "all-is-made-due": (f"{_TRAVEL}test_whatever_is_not_delayed_stays_as_it_is",),
     "time-jumps-to-the-end": (f"{_TRAVEL}test_delayed_jobs_run_in_the_order_of_their_times",),
+    "days-follow-the-clocks": (
+        f"{_TRAVEL}test_a_day_has_24_hours_whatever_the_time_zone_of_the_session",
+    ),
+    "any-payload-is-performed": ("db/test_perform.py::test_what_enqueue_refuses_is_refused",),
     # connections
     "listen-through-poolers": (
         "acceptance/test_poolers.py::test_wake_ups_left_on_are_told_once_and_leave_nothing",

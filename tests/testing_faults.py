@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+
+from django.db.models import Value
 
 
 def drains_ignore_kinds() -> None:
@@ -69,6 +72,20 @@ def time_jumps_to_the_end() -> None:
     draining.travel_to_next = lambda jobs: times.make_due(jobs) > 0
 
 
+def days_follow_the_clocks() -> None:
+    """Let days pass that have 23 hours or 25."""
+    from django_pgjobs.testing import times  # noqa: PLC0415 -- likewise
+
+    times.Func = lambda seconds, **_: Value(timedelta(seconds=seconds.value))
+
+
+def any_payload_is_performed() -> None:
+    """Run a handler with arguments that an enqueue would refuse."""
+    from django_pgjobs.signatures import Signature  # noqa: PLC0415 -- likewise
+
+    Signature.bind = lambda _self, _kind, _args, kwargs: dict(kwargs)
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -81,5 +98,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         immediate_jobs_run_in_blocks,
         all_is_made_due,
         time_jumps_to_the_end,
+        days_follow_the_clocks,
+        any_payload_is_performed,
     )
 }

@@ -7,6 +7,7 @@ threads and the connection differ, so what passes here is what a worker does.
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Self
 
 from django.db import router, transaction
 
+from django_pgjobs import lifecycle
 from django_pgjobs.board import Board
 from django_pgjobs.claims import Claim, Claimer, Served
 from django_pgjobs.leases import Lease
@@ -25,6 +27,24 @@ from django_pgjobs.sessions import DjangoExecutor
 from django_pgjobs.testing import runs
 from django_pgjobs.testing.kinds import Kind, names_of_all
 from django_pgjobs.testing.times import travel_to_next
+
+
+class _Here(threading.local):
+    """What goes on in one thread."""
+
+    draining = False
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Say meanwhile that jobs are being drained here."""
+        before, self.draining = self.draining, True
+        try:
+            yield
+        finally:
+            self.draining = before
+
+
+here = _Here()
 
 
 class Drained(int):
@@ -91,15 +111,16 @@ def drain(  # noqa: PLR0913 -- every choice has its default
     )
     ends: Counter[str] = Counter()
     failure: Exception | None = None
-    while failure is None and (limit is None or ends.total() < limit):
-        claims = source.claim()
-        if not claims and not (with_delayed and travel_to_next(source.jobs)):
-            break
-        for claim in claims:
-            ran = runs.run(claim, lease, alias)
-            ends[_end(ran.outcome)] += 1
-            failure = runs.failure_of(ran) if raise_on_failure else None
-    lease.end(executor.execute, "drained")
+    with here.at_work():
+        while failure is None and (limit is None or ends.total() < limit):
+            claims = source.claim()
+            if not claims and not (with_delayed and travel_to_next(source.jobs)):
+                break
+            for claim in claims:
+                ran = runs.run(claim, lease, alias)
+                ends[_end(ran.outcome)] += 1
+                failure = runs.failure_of(ran) if raise_on_failure else None
+        lease.end(executor.execute, "drained")
     if failure is not None:
         raise failure
     return Drained.of(ends)
@@ -146,10 +167,12 @@ class _Source:
 def _put_off(others: JobQuerySet) -> Iterator[None]:
     """Let a claim pass these by: for as long as it takes, in a transaction, they are delayed."""
     with transaction.atomic(using=others.db):
-        times = list(others.only("run_at").select_for_update())
-        others.update(run_at=LATEST)
+        # What another session has locked is passed by as it is.
+        held = list(others.only("run_at").select_for_update(skip_locked=True))
+        jobs = Job.objects.using(others.db)
+        jobs.filter(lifecycle.one_of([job.pk for job in held])).update(run_at=LATEST)
         yield
-        Job.objects.using(others.db).bulk_update(times, ["run_at"], batch_size=1_000)
+        jobs.bulk_update(held, ["run_at"], batch_size=1_000)
 
 
 def _end(outcome: Outcome | Settled) -> str:

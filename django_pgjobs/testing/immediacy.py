@@ -15,7 +15,7 @@ from unittest import mock
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from django_pgjobs import notify
-from django_pgjobs.testing.draining import drain
+from django_pgjobs.testing.draining import drain, here
 from django_pgjobs.testing.kinds import Kind
 
 
@@ -57,13 +57,11 @@ def immediate(
         yield
 
 
-class _Here(threading.local):
-    """What goes on in one thread: transactions are a thread's own."""
-
-    busy = False
+class _Woken(threading.local):
+    """The databases for which somebody was woken in one thread: transactions are a thread's own."""
 
     def __init__(self) -> None:
-        self.woken: set[str] = set()
+        self.aliases: set[str] = set()
 
 
 class _Worker:
@@ -73,27 +71,21 @@ class _Worker:
         """Take what is open now for the test's own."""
         self._drain = drain
         self._own = [block for alias in connections for block in connections[alias].atomic_blocks]
-        self._here = _Here()
+        self._woken = _Woken()
 
     def wake(self, alias: str, queue: str) -> None:  # noqa: ARG002 -- as notify.wake()
-        """Work now, or at the end of the blocks that are open."""
-        self._here.woken.add(alias)
-        self.note_end(alias, committed=True)
+        """Work now, or at the end of the blocks that are open. Who is at work needs not be woken."""
+        if not here.draining:
+            self._woken.aliases.add(alias)
+            self.note_end(alias, committed=True)
 
     def note_end(self, alias: str, *, committed: bool) -> None:
-        """Work if all is committed, unless this comes from the work itself."""
-        here = self._here
-        if here.busy or alias not in here.woken or not self._is_outside(alias):
-            return
-        here.woken.remove(alias)
-        if not committed:
-            return
-        here.busy = True
-        try:
-            self._drain(alias)
-        finally:
-            here.busy = False
-            here.woken.discard(alias)
+        """Work if somebody was woken, and all is committed."""
+        woken = self._woken.aliases
+        if alias in woken and self._is_outside(alias):
+            woken.remove(alias)
+            if committed:
+                self._drain(alias)
 
     def _is_outside(self, alias: str) -> bool:
         """Whether no block is open here but the test's own."""

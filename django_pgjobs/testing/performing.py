@@ -15,10 +15,11 @@ from django_pgjobs.job_types import JobType
 from django_pgjobs.lines import Line
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done
+from django_pgjobs.testing.kinds import Kind, names_of
 from django_pgjobs.testing.runs import Ran, Witness, failure_of
 
 
-def perform(job: str | JobType[..., Any], /, *args: Any, **payload: Any) -> Any:
+def perform(kind: Kind, /, *args: Any, **payload: Any) -> Any:
     """Run the handler of a kind once, as its first attempt, and return the result as a job keeps it.
 
     The payload is checked, stored and read back as an enqueue and a worker would, but there is no row.
@@ -31,7 +32,7 @@ def perform(job: str | JobType[..., Any], /, *args: Any, **payload: Any) -> Any:
         AssertionError: the attempt failed without an exception of its handler's.
 
     """
-    job_type = registry.get_job(job) if isinstance(job, str) else job
+    job_type = kind if isinstance(kind, JobType) else registry.get_job(names_of(kind)[0])
     bound = job_type.signature.bind(job_type.kind, args, payload)
     text = payloads.encode(bound, max_bytes=conf.get().max_payload_bytes)
     attempts = job_type.options.max_attempts or conf.get().max_attempts

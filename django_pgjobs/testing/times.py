@@ -16,6 +16,9 @@ from django.db.models.functions import Now
 from django_pgjobs import lifecycle, notify
 from django_pgjobs.models import Gate, Job, JobQuerySet
 
+# Columns know no time before the year 1, so no job that exists can be made older by much more.
+_FOR_EVER = datetime.timedelta(days=365 * 1_000)
+
 
 def make_due(jobs: Job | Iterable[Job]) -> int:
     """Make delayed jobs due now; return how many. Others of `jobs` are left as they are.
@@ -55,10 +58,13 @@ def travel(delta: datetime.timedelta, *, database: str | None = None) -> None:
 
 
 def travel_to_next(jobs: JobQuerySet) -> bool:
-    """Let time pass until the first delayed one of `jobs` is due; return whether there is one."""
+    """Let time pass until the first delayed one of `jobs` is due; return whether there is one.
+
+    What is put off for ever, so to say, is not waited for.
+    """
     left = ExpressionWrapper(F("run_at") - Now(), output_field=DurationField())
     wait = jobs.delayed().order_by("run_at").values_list(left, flat=True).first()
-    if wait is None:
+    if wait is None or wait > _FOR_EVER:
         return False
     travel(max(wait, datetime.timedelta()), database=jobs.db)
     return True

@@ -12,7 +12,7 @@ from django.test import TestCase
 
 from django_pgjobs import enqueue, get_job, job
 from django_pgjobs.models import Job
-from django_pgjobs.testing import immediate
+from django_pgjobs.testing import drain, immediate
 from tests.db.rows import make, row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
@@ -144,8 +144,12 @@ def test_jobs_that_jobs_enqueue_run_one_after_the_other():
     job(kind="inner")(lambda: ran.append("inner"))
     with immediate():
         outer.enqueue()
-
     assert ran == ["outer", "inner"]
+
+    outer.enqueue()
+    with immediate():
+        drain()
+    assert ran == ["outer", "inner"] * 2
 
 
 def test_a_failure_stays_with_the_job_unless_it_is_to_be_raised():

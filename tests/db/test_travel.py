@@ -9,6 +9,7 @@ from django.db import connection
 
 from django_pgjobs import Rate, Snooze, Unique, enqueue, get_job, job
 from django_pgjobs.models import Gate, Job
+from django_pgjobs.options import LATEST
 from django_pgjobs.testing import drain, immediate, make_due, travel
 from tests.db.rows import AGO, FUTURE, make, row
 
@@ -191,6 +192,13 @@ def test_what_always_comes_back_ends_with_the_limit():
     again.enqueue()
 
     assert drain(with_delayed=True, limit=10).snoozed == 10
+
+
+def test_what_is_put_off_for_ever_is_not_waited_for():
+    get_job("noop").using(run_at=LATEST).enqueue()
+    later(HOUR)
+
+    assert drain(with_delayed=True) == 1
 
 
 def test_a_failure_is_raised_in_its_time():
