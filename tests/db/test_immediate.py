@@ -204,9 +204,12 @@ def test_other_threads_have_blocks_of_their_own():
             connection.close()
 
     seen = []
-    with immediate(), transaction.atomic():
-        thread = threading.Thread(target=place)
-        thread.start()
-        thread.join()
+    with immediate():
+        with transaction.atomic():
+            queued = enqueue("noop")
+            thread = threading.Thread(target=place)
+            thread.start()
+            thread.join()
+        assert row(queued)["status"] == "done"
 
     assert seen == ["pending", "pending", "done"]
