@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db.models import Value
 
@@ -17,9 +19,14 @@ def drains_ignore_kinds() -> None:
 
 def jobs_put_off_stay_so() -> None:
     """Leave the jobs of other kinds in the far future."""
-    from django_pgjobs.models import JobQuerySet  # noqa: PLC0415 -- likewise
+    from django_pgjobs.testing import draining  # noqa: PLC0415 -- likewise
 
-    JobQuerySet.bulk_update = lambda *_, **__: 0
+    @contextmanager
+    def put_off(others: Any) -> Iterator[None]:
+        others.update(run_at=datetime(2999, 1, 1, tzinfo=UTC))
+        yield
+
+    draining._put_off = put_off
 
 
 def drains_see_the_lanes_of_the_first_claim() -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Self
 
 from django.db import router, transaction
+from django.db.models import F
 
 from django_pgjobs import lifecycle
 from django_pgjobs.board import Board
@@ -21,12 +22,11 @@ from django_pgjobs.claims import Claim, Claimer, Served
 from django_pgjobs.leases import Lease
 from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.models import Job, JobQuerySet
-from django_pgjobs.options import LATEST
 from django_pgjobs.outcomes import Cancelled, Failed, Outcome, Settled, Snoozed
 from django_pgjobs.sessions import DjangoExecutor
 from django_pgjobs.testing import runs
 from django_pgjobs.testing.kinds import Kind, names_of_all
-from django_pgjobs.testing.times import travel_to_next
+from django_pgjobs.testing.times import FOR_EVER, interval, travel_to_next
 
 
 class _Here(threading.local):
@@ -168,11 +168,11 @@ def _put_off(others: JobQuerySet) -> Iterator[None]:
     """Let a claim pass these by: for as long as it takes, in a transaction, they are delayed."""
     with transaction.atomic(using=others.db):
         # What another session has locked is passed by as it is.
-        held = list(others.only("run_at").select_for_update(skip_locked=True))
-        jobs = Job.objects.using(others.db)
-        jobs.filter(lifecycle.one_of([job.pk for job in held])).update(run_at=LATEST)
+        ids = list(others.select_for_update(skip_locked=True).values_list("pk", flat=True))
+        put_off = Job.objects.using(others.db).filter(lifecycle.one_of(ids))
+        put_off.update(run_at=F("run_at") + interval(FOR_EVER))
         yield
-        jobs.bulk_update(held, ["run_at"], batch_size=1_000)
+        put_off.update(run_at=F("run_at") - interval(FOR_EVER))
 
 
 def _end(outcome: Outcome | Settled) -> str:

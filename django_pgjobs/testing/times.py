@@ -16,8 +16,8 @@ from django.db.models.functions import Now
 from django_pgjobs import lifecycle, notify
 from django_pgjobs.models import Gate, Job, JobQuerySet
 
-# Columns know no time before the year 1, so no job that exists can be made older by much more.
-_FOR_EVER = datetime.timedelta(days=365 * 1_000)
+# Columns know no time before the year 1 and none after 9999, so no job can be moved by much more.
+FOR_EVER = datetime.timedelta(days=365 * 1_000)
 
 
 def make_due(jobs: Job | Iterable[Job]) -> int:
@@ -45,12 +45,7 @@ def travel(delta: datetime.timedelta, *, database: str | None = None) -> None:
     if delta < datetime.timedelta():
         raise ValueError(f"delta must be 0 or more, got {delta!r}. Time only passes.")
     alias = database or router.db_for_write(Job)
-    # In seconds: a day of an interval may have 23 hours, by the time zone of the session.
-    by = Func(
-        Value(delta.total_seconds()),
-        template="make_interval(secs => %(expressions)s)",
-        output_field=DurationField(),
-    )
+    by = interval(delta)
     for model in (Job, Gate):
         times = [f.name for f in model._meta.concrete_fields if isinstance(f, DateTimeField)]  # noqa: SLF001 -- Django's own API
         model._base_manager.using(alias).update(**{name: F(name) - by for name in times})  # noqa: SLF001 -- all rows
@@ -64,10 +59,22 @@ def travel_to_next(jobs: JobQuerySet) -> bool:
     """
     left = ExpressionWrapper(F("run_at") - Now(), output_field=DurationField())
     wait = jobs.delayed().order_by("run_at").values_list(left, flat=True).first()
-    if wait is None or wait > _FOR_EVER:
+    if wait is None or wait > FOR_EVER:
         return False
     travel(max(wait, datetime.timedelta()), database=jobs.db)
     return True
+
+
+def interval(delta: datetime.timedelta) -> Func:
+    """Return the time as the database can add it to another, in seconds.
+
+    A day of its own may have 23 hours, by the time zone of the session.
+    """
+    return Func(
+        Value(delta.total_seconds()),
+        template="make_interval(secs => %(expressions)s)",
+        output_field=DurationField(),
+    )
 
 
 def _queryset(jobs: Job | Iterable[Job]) -> JobQuerySet:
