@@ -22,6 +22,7 @@ from django_pgjobs.claims import Claim, Claimer, Served
 from django_pgjobs.leases import Lease
 from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.models import Job, JobQuerySet
+from django_pgjobs.options import LATEST
 from django_pgjobs.outcomes import Cancelled, Failed, Outcome, Settled, Snoozed
 from django_pgjobs.sessions import DjangoExecutor
 from django_pgjobs.testing import runs
@@ -102,13 +103,8 @@ def drain(  # noqa: PLR0913 -- every choice has its default
     board = Board.create(1)
     board.close()  # nobody else looks at it
     lease = Lease.register(executor.execute, board, pid=os.getpid(), queues=None, threads=1)
-    source = _Source(
-        executor,
-        lease,
-        None if kinds is None else names_of_all(kinds),
-        [queues] if isinstance(queues, str) else None if queues is None else list(queues),
-        alias,
-    )
+    names = None if kinds is None else names_of_all(kinds)
+    source = _Source(executor, lease, names, _listed(queues), alias)
     ends: Counter[str] = Counter()
     failure: Exception | None = None
     with here.at_work():
@@ -149,7 +145,9 @@ class _Source:
         """Claim the next job, if there is one that is due."""
         if self._kinds is None:
             return self._claim()
-        with _put_off(Job.objects.using(self._alias).due().exclude(kind__in=self._kinds)):
+        # Delayed ones as well: at the claim it is later than here.
+        pending = Job.objects.using(self._alias).pending().filter(run_at__lt=LATEST - FOR_EVER)
+        with _put_off(pending.exclude(kind__in=self._kinds)):
             return self._claim()
 
     def _claim(self) -> list[Claim]:
@@ -173,6 +171,12 @@ def _put_off(others: JobQuerySet) -> Iterator[None]:
         put_off.update(run_at=F("run_at") + interval(FOR_EVER))
         yield
         put_off.update(run_at=F("run_at") - interval(FOR_EVER))
+
+
+def _listed(names: Iterable[str] | None) -> list[str] | None:
+    if names is None:
+        return None
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _end(outcome: Outcome | Settled) -> str:

@@ -55,7 +55,7 @@ class Expected:
             InvalidOption, InvalidPayload: no such job could be.
 
         """
-        refuse_unknown("wanted", wanted, Wanted.__annotations__)
+        refuse_unknown("A job", wanted, Wanted.__annotations__)
         expected: dict[str, Any] = {**wanted}
         run_at = wanted.get("run_at", ())
         for time in run_at if isinstance(run_at, tuple) else [run_at]:

@@ -45,8 +45,12 @@ def immediate(
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        leave(block, kind, error, trace)
-        worker.note_end(block.using or DEFAULT_DB_ALIAS, committed=error is None)
+        committed = False  # so it stays where the commit fails
+        try:
+            leave(block, kind, error, trace)
+            committed = error is None
+        finally:
+            worker.note_end(block.using or DEFAULT_DB_ALIAS, committed=committed)
 
     # Wherever a job becomes due, by an enqueue or a verb, workers are woken. The end of a block shows
     # nowhere else: callbacks for the commit are not called inside a TestCase.

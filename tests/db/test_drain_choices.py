@@ -8,6 +8,7 @@ from django.db.models import Count
 
 from django_pgjobs import Discard, JobCancelled, Limit, Retry, Snooze, enqueue, get_job, job
 from django_pgjobs.models import Job, Worker
+from django_pgjobs.options import LATEST
 from django_pgjobs.testing import Drained, drain
 from tests.db.rows import FUTURE, make, row
 
@@ -35,6 +36,7 @@ def test_jobs_of_other_kinds_are_left_exactly_as_they_were():
         make(kind="boom", priority=9),
         make(kind="boom", concurrency_key="k"),
         make(kind="boom", run_at=FUTURE),
+        make(kind="boom", run_at=LATEST),
         make("running", kind="boom"),
     ]
     before = [row(job) for job in others]

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.contrib.auth.models import Permission
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Count
 from django.test import TestCase
 
@@ -122,6 +123,24 @@ def test_a_rolled_back_enqueue_wakes_nobody_later():
             pass
 
     assert row(before)["status"] == "pending"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_that_fails_wakes_nobody_later():
+    before = enqueue("noop")
+    with immediate():
+        with pytest.raises(IntegrityError):
+            enqueue_and_violate_a_deferred_constraint()
+        with transaction.atomic():
+            pass
+
+    assert row(before)["status"] == "pending"
+
+
+def enqueue_and_violate_a_deferred_constraint():
+    with transaction.atomic():
+        enqueue("noop")
+        Permission.objects.create(name="x", codename="x", content_type_id=-1)
 
 
 def test_many_at_once_and_verbs_run_too():
