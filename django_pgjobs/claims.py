@@ -117,6 +117,10 @@ class Claimer:
         """Make a full claim as soon as its cost allows: the hot one has found too little."""
         self._next_full = min(self._next_full, self._soonest_full)
 
+    def forget(self) -> None:
+        """Forget the marks: the next claim is a full one, whatever it costs."""
+        self._marks.clear()
+
     def claim(self, execute: Execute, limit: int) -> list[Claim]:
         """Claim up to `limit` due jobs and return them in order: priority, run_at, id."""
         return self.settle_and_claim(execute, (), limit)[0]

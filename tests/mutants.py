@@ -41,6 +41,8 @@ _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_an
 _EXPLAIN, _COMMAND = "db/test_explain.py::", "db/test_pgjobs_command.py::"
 _KEYED = "admin/test_keyed_jobs.py::"
 _FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
+_CHOICES, _ASSERTING = "db/test_drain_choices.py::", "db/test_asserting.py::"
+_IMMEDIATE, _TRAVEL = "db/test_immediate.py::", "db/test_travel.py::"
 _MODEL = "model/test_state_machine.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
@@ -276,6 +278,31 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_KEYED}test_of_few_keys_with_many_jobs_the_highest_priorities_are_listed",
     ),
     "what-was-not-counted-is-none": (f"{_KEYED}test_what_was_not_counted_is_not_told_as_none",),
+    # what projects test with
+    "drains-ignore-kinds": (f"{_CHOICES}test_kinds_are_names_or_job_types",),
+    "jobs-put-off-stay-so": (f"{_CHOICES}test_jobs_of_other_kinds_are_left_exactly_as_they_were",),
+    "drains-see-the-lanes-of-the-first-claim": (
+        "db/test_drain.py::test_a_job_that_a_job_has_enqueued_runs_though_its_queue_and_priority_are_new",
+    ),
+    "assertions-match-anything": (
+        f"{_ASSERTING}test_a_payload_may_have_more_than_is_asked_for",
+        f"{_ASSERTING}test_options_are_compared",
+    ),
+    "refutations-know-any-kind": (
+        f"{_ASSERTING}test_an_assertion_that_could_never_hold_is_refused",
+    ),
+    "failures-are-texts-alone": (
+        f"{_CHOICES}test_the_exception_of_a_handler_is_raised_with_its_traceback",
+    ),
+    "immediate-jobs-run-in-blocks": (
+        f"{_IMMEDIATE}test_inside_a_block_it_runs_at_the_end_of_the_outermost",
+    ),
+    "all-is-made-due": (f"{_TRAVEL}test_whatever_is_not_delayed_stays_as_it_is",),
+    "time-jumps-to-the-end": (f"{_TRAVEL}test_delayed_jobs_run_in_the_order_of_their_times",),
+    "days-follow-the-clocks": (
+        f"{_TRAVEL}test_a_day_has_24_hours_whatever_the_time_zone_of_the_session",
+    ),
+    "any-payload-is-performed": ("db/test_perform.py::test_what_enqueue_refuses_is_refused",),
     # connections
     "listen-through-poolers": (
         "acceptance/test_poolers.py::test_wake_ups_left_on_are_told_once_and_leave_nothing",

@@ -230,3 +230,14 @@ def test_it_leaves_no_file_open():
     for _ in range(3):
         drain()
     assert opened() == before
+
+
+def test_a_job_that_a_job_has_enqueued_runs_though_its_queue_and_priority_are_new(kinds):
+    @job
+    def first():
+        get_job("noop").using(queue="other").enqueue()
+        get_job("noop").using(priority=5).enqueue()
+
+    first.enqueue()
+
+    assert drain() == 3

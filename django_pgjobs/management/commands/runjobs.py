@@ -110,7 +110,7 @@ class Command(BaseCommand):
         if in_transaction(database):
             raise CommandError(
                 "runjobs sees committed jobs only, and a transaction is open here. In a test use "
-                "django_pgjobs.testing.drain(), or a TransactionTestCase."
+                "django_pgjobs.testing.drain(), or a TransactionTestCase (with pytest: transactional_db)."
             )
         settings, poll, wait = conf.get(), options["poll"], options["shutdown_timeout"]
         chosen = WorkerOptions(

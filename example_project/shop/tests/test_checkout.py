@@ -7,6 +7,8 @@ from typing import Any
 from django.test import Client, TestCase
 
 from django_pgjobs import Job
+from django_pgjobs.testing import assert_enqueued
+from example_project.shop.jobs import send_receipt
 from example_project.shop.models import Order, Product
 
 KINDS = ["add_loyalty_points", "book_courier", "make_invoice", "send_receipt"]
@@ -29,9 +31,9 @@ class CheckoutTests(TestCase):
         response = self.order(email="ada@example.com")
         order = Order.objects.get()
         self.assertRedirects(response, order.get_absolute_url())
-        jobs = Job.objects.pending().order_by("kind")
-        self.assertEqual([job.kind for job in jobs], KINDS)
-        self.assertEqual([job.payload for job in jobs], [{"order_id": order.pk}] * 4)
+        for kind in KINDS:
+            assert_enqueued(kind, payload={"order_id": order.pk}, subject=order, delay=0, count=1)
+        assert_enqueued(send_receipt, queue="mail")
         self.product.refresh_from_db()
         self.assertEqual(self.product.stock, 0)
 
@@ -40,6 +42,7 @@ class CheckoutTests(TestCase):
         response = self.order(email="bob@example.com")
         self.assertContains(response, "somebody else has just bought", status_code=409)
         self.assertEqual(Order.objects.count(), 1)
+        assert_enqueued(send_receipt, count=1)
         self.assertEqual(Job.objects.count(), 4)
 
     def test_what_is_sold_out_is_not_offered(self) -> None:

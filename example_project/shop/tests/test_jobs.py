@@ -10,7 +10,8 @@ from django.core.management import call_command
 from django.test import TestCase
 
 from django_pgjobs import Job
-from django_pgjobs.testing import drain
+from django_pgjobs.testing import drain, immediate, perform
+from example_project.shop.jobs import report_sales, send_receipt
 from example_project.shop.models import Order, Product
 
 
@@ -39,12 +40,38 @@ class JobTests(TestCase):
         self.assertEqual(job.attempts, 1)
         self.assertIn("503", job.last_error)
 
+    def test_the_courier_answers_in_the_end(self) -> None:
+        drain(kinds=["book_courier"], with_delayed=True)
+        self.order.refresh_from_db()
+        self.assertTrue(self.order.tracking_code)
+
     def test_the_pages_show_what_is_left_and_what_has_happened(self) -> None:
         self.assertContains(self.client.get("/"), "19 left")
         page = self.client.get(self.order.get_absolute_url())
         self.assertContains(page, "Your receipt was sent to")
         self.assertContains(page, "Last error: 503, please try again later (call 1)")
         self.assertContains(page, "2 of 4 jobs are finished")
+
+
+class ReceiptTests(TestCase):
+    """From the customer's click to the e-mail, as if a worker was there."""
+
+    def setUp(self) -> None:
+        self.product = Product.objects.get(name="The last umbrella")
+
+    def order(self, email: str) -> None:
+        with immediate(kinds=[send_receipt], raise_on_failure=True):
+            self.client.post(self.product.get_absolute_url(), {"email": email})
+
+    def test_who_has_bought_something_gets_a_receipt(self) -> None:
+        self.order("ada@example.com")
+        [receipt] = mail.outbox
+        self.assertEqual(receipt.to, ["ada@example.com"])
+
+    def test_who_came_too_late_gets_none(self) -> None:
+        self.order("ada@example.com")
+        self.order("bob@example.com")
+        self.assertEqual(len(mail.outbox), 1)
 
 
 class MonthTests(TestCase):
@@ -72,7 +99,4 @@ class MonthTests(TestCase):
     def test_the_report_adds_up_what_was_sold(self) -> None:
         product = Product.objects.get(name="Rubber boots")
         Order.objects.create(product=product, price=product.price, email="ada@example.com")
-        job = Job.objects.create(kind="report_sales")
-        drain()
-        job.refresh_from_db()
-        self.assertEqual(job.result, "25.50 EUR")
+        self.assertEqual(perform(report_sales), "25.50 EUR")
