@@ -165,7 +165,7 @@ def test_the_exception_of_an_async_handler_is_raised():
 
 def test_a_retry_is_a_failure_and_a_snooze_is_none():
     @job
-    def again():
+    def once_more():
         raise Retry(60)
 
     @job
@@ -174,7 +174,7 @@ def test_a_retry_is_a_failure_and_a_snooze_is_none():
 
     later.enqueue()
     assert drain(raise_on_failure=True) == 1
-    again.enqueue()
+    once_more.enqueue()
     with pytest.raises(Retry):
         drain(raise_on_failure=True)
 

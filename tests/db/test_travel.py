@@ -186,10 +186,10 @@ def test_with_delayed_other_kinds_and_queues_wait():
 
 def test_what_always_comes_back_ends_with_the_limit():
     @job
-    def again():
+    def once_more():
         raise Snooze(HOUR)
 
-    again.enqueue()
+    once_more.enqueue()
 
     assert drain(with_delayed=True, limit=10).snoozed == 10
 
