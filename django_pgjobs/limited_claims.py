@@ -58,6 +58,7 @@ class LimitedClaimer:
         self._find_among_due = limited_lanes.find(all_queues=everything, among_due=True)
         self._params = {
             "worker": worker,
+            "lease": conf.get().lease,
             "queues": list(served.queues or ()),
             "exclude": list(served.exclude),
             "rules": json.dumps([rule | without for rule in _rules()]),

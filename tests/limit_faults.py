@@ -93,6 +93,11 @@ def limited_queues_are_due() -> None:
     )
 
 
+def stricter_kinds_are_passed_by() -> None:
+    """Let jobs start whatever waits before them in other queues."""
+    _change_find("exists (select from line", "false and exists (select from line")
+
+
 def late_looks_cost_starts() -> None:
     """Count each start from when it was, also where it came late."""
     from django_pgjobs import limits  # noqa: PLC0415 -- for this fault
@@ -133,6 +138,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         seats_know_no_queue,
         delayed_keys_are_due,
         limited_queues_are_due,
+        stricter_kinds_are_passed_by,
         late_looks_cost_starts,
     )
 }

@@ -137,6 +137,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "delayed-keys-are-due": (f"db/test_limits.py::{_IDLE}",),
     "limited-queues-are-due": (f"db/test_limits.py::{_IDLE}",),
+    "stricter-kinds-are-passed-by": (
+        "db/test_shared_keys.py::test_a_stricter_kind_starts_however_much_waits_behind_it",
+        "db/test_shared_keys.py::test_it_does_so_where_each_queue_has_a_worker_of_its_own",
+    ),
     "late-looks-cost-starts": (
         "db/test_rates.py::test_a_worker_that_looks_late_starts_as_many_as_if_it_had_been_in_time",
     ),

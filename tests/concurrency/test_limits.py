@@ -171,14 +171,16 @@ def test_no_instant_sees_more_of_a_queue_at_work_than_its_limit_nor_of_its_keys(
     assert {keys[f"call:{n}"] for n in range(KEYS)} == {2}
 
 
-def test_no_instant_sees_a_kind_among_more_of_its_key_than_its_limit():
+@pytest.mark.parametrize("queues", ["a", "abc"], ids=["one queue", "several queues"])
+def test_no_instant_sees_a_kind_among_more_of_its_key_than_its_limit(queues):
     most = {"one": 1, "three": 3}
     kinds = {
         kind: declare(kind, concurrency=Limit(n)).using(concurrency_key="shared")
         for kind, n in most.items()
     }
     for n in range(JOBS):
-        kinds["one" if n % 4 == 0 else "three"].using(priority=n % 3).enqueue(customer=n)
+        kind = kinds["one" if n % 4 == 0 else "three"]
+        kind.using(priority=n % 3, queue=queues[n % len(queues)]).enqueue(customer=n)
 
     work_off_all(kinds["three"])
 
