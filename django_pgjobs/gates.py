@@ -12,7 +12,7 @@ claimed. Lock and count in one statement, and the count is as old as the wait fo
 from __future__ import annotations
 
 from django_pgjobs.lifecycle import MOVES, NOW
-from django_pgjobs.statements import FREE, JOB, KEYED, LIVING, WAITED
+from django_pgjobs.statements import FREE, JOB, KEYED, LIVING, NEAR, WAITED, of_kinds
 
 GATE = "django_pgjobs_gate"
 
@@ -61,6 +61,23 @@ update {GATE} set visit = %(visit)s where name = any(array(
     select name from {GATE} where name = any(%(gates)s::text[]) order by name for update skip locked))
 """
 
+# A worker may have room for handlers of one sort only: for these kinds, or for all but these.
+ANY_KIND = "%(kinds)s::text[] is null"
+
+
+def wanted(kind: str) -> str:
+    """Say whether this kind is one of those."""
+    return f"({ANY_KIND} or {of_kinds(kind)})"
+
+
+def near_of_kinds(lane: str) -> str:
+    """Return the wanted ones among the first due jobs of a lane without keys: no more are looked at."""
+    return f"""select id from (
+        select id, kind from {JOB} where {FREE} and queue = {lane}.queue
+            and priority = {lane}.priority and run_at <= {NOW} order by run_at, id limit {NEAR}) job
+    where {of_kinds("kind")}"""
+
+
 _MINE = f"select name from {GATE} where visit = %(visit)s"
 _OF_LANE = f"queue = lane.queue and priority = lane.priority and run_at <= {NOW}"
 _LOCKED = "order by run_at, id limit room.seats for update skip locked"
@@ -75,7 +92,7 @@ def _tokens(debt: str) -> str:
 # Run by limited_claims. A place is a key in a queue, or what has no key in a limited queue. It gets as
 # many seats as its limits allow, and its queue's, the first of every place before the second of any; so
 # many of its jobs are locked, by priority, time and id. What somebody else has locked is passed over, but
-# not the first of a key in order. The kinds of a key may have limits of their own: a job goes if there is
+# not the first of a key in order; what has a key and is not wanted now holds up those behind it. The kinds of a key may have limits of their own: a job goes if there is
 # room for it and for all before it, so that none is passed by those behind it for good.
 # Raw: all of it must see one moment. Indexes: pgjobs_job_keyed, pgjobs_job_order, pgjobs_job_claim,
 # pgjobs_job_running, pgjobs_job_running_keyed and the primary key.
@@ -135,7 +152,14 @@ near as materialized (
     select null, lane.queue, false, seats, job.*
     from lane join room on room.queue = lane.queue and room.key is null cross join lateral (
         select id, kind, priority, run_at from {JOB} where {FREE} and {_OF_LANE} {_LOCKED}) job
-    where lane.key is null
+    where lane.key is null and {ANY_KIND}
+  union all
+    select null, lane.queue, false, seats, job.*
+    from lane join room on room.queue = lane.queue and room.key is null cross join lateral (
+        select id, kind, priority, run_at from {JOB}
+        where id = any(array({near_of_kinds("lane")} limit room.seats)) and status = 'pending'
+        for update skip locked) job
+    where lane.key is null and not {ANY_KIND}
 ),
 asked as (
     select id, seats, row_number() over place as rank,
@@ -144,7 +168,8 @@ asked as (
         min(case when running is null then {_NO_LIMIT} else {_tokens("debt")} end)
             over place as tokens,
         bool_and(near.ordered or running is null or not coalesce(rule.ordered, false)) over place
-            as in_order
+            as in_order,
+        bool_and(key is null or {wanted("kind")}) over place as wanted
     from near left join rule using (kind) left join key using (key)
     window place as (partition by key, case when key is null then queue end
         order by priority desc, run_at, id)
@@ -152,7 +177,7 @@ asked as (
 claimed as (
     update {JOB} set {MOVES["claim"].assignments}, locked_by = %(worker)s
     where id = any(array(select id from asked
-        where rank <= seats and rank <= free and rank <= tokens and in_order))
+        where rank <= seats and rank <= free and rank <= tokens and in_order and wanted))
     returning id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, priority,
         run_at, concurrency_key
 ),

@@ -9,7 +9,18 @@ under locks.
 
 from __future__ import annotations
 
-from django_pgjobs.gates import DEBT, FIRST, KEY_DEBT, RULES, RUNNING, SLOTS, UNLIMITED
+from django_pgjobs.gates import (
+    ANY_KIND,
+    DEBT,
+    FIRST,
+    KEY_DEBT,
+    RULES,
+    RUNNING,
+    SLOTS,
+    UNLIMITED,
+    near_of_kinds,
+    wanted,
+)
 from django_pgjobs.lifecycle import NOW
 from django_pgjobs.obstacles import STARTS, by_transaction, serves
 from django_pgjobs.statements import (
@@ -93,7 +104,7 @@ open as materialized (
 passed as materialized (
     select lane.n, lane.queue, lane.key, lane.kind, lane.priority,
         coalesce(rule.ordered, false) as ordered,
-        case when lane.run_at > {NOW} then false
+        case when lane.run_at > {NOW} or not {wanted("lane.kind")} then false
             when rule.ordered and not ({_IS_FIRST}) then false
             when (select running >= least({SLOTS}, least) from ({RUNNING}) key) then false
             else not ((own.slots > 1 or own.pace is not null) and exists ({_HOLDER})) end as free,
@@ -108,6 +119,7 @@ found as materialized (
 select 0 as n, queue, null::text as key, null::text as kind, priority, false as ordered, true as free,
     open.wait
     from unkeyed join open on open.name = queue where run_at <= {NOW}
+        and ({ANY_KIND} or exists ({near_of_kinds("unkeyed")}))
 union all
 select 0, name, null, null, null, false, false, wait from open where free > 0 and wait > 0 and (
     select run_at <= {NOW} from {JOB} where {_TIMED} and queue = open.name order by run_at limit 1)
@@ -141,7 +153,9 @@ line as materialized (
 _PACE = "case when rule.every > 0 then array[rule.every * rule.burst, -rule.every] end"
 
 # Of each queue of the line, the first due job of the key that may come before the lane's own.
-_BEFORE = f"{KEYED} and queue = line.name and concurrency_key = lane.key and priority >= lane.priority"
+_BEFORE = (
+    f"{KEYED} and queue = line.name and concurrency_key = lane.key and priority >= lane.priority"
+)
 _FOREMOST = f"""
     with recursive head(priority, run_at, id, kind) as (
         (select priority, run_at, id, kind from {JOB} where {_BEFORE} {HEAD})

@@ -169,6 +169,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_ASYNC}test_async_jobs_run_while_every_thread_is_busy",
         f"{_ASYNC}test_sync_jobs_run_while_the_loop_is_full",
     ),
+    "limits-wait-for-any-room": (
+        f"{_ASYNC}test_what_has_limits_waits_only_for_room_of_its_own_sort",
+    ),
     "calls-outlive-their-job": (
         f"{_TIMEOUTS}test_async_code_that_is_not_cancelled_has_its_process_replaced[query]",
     ),

@@ -62,12 +62,16 @@ def filled(request, session):  # noqa: F811
     session.execute(f"truncate {gates.GATE}")
 
 
-@pytest.fixture
-def params(kinds):
+@pytest.fixture(params=[None, ["call", "rated"]], ids=["any kind", "some kinds"])
+def params(request, kinds):
     declare(concurrency=Limit(3, key="customer"))
     declare("rated", rate=Rate(1, per=60, key="customer"))
     declare("ordered", concurrency=Limit(1, key="customer"), ordered=True)
-    return claimer(queues=["default"])._params | {"limit": 8, "from_queue": "", "from_key": ""}
+    return claimer(queues=["default"], kinds=request.param)._params | {
+        "limit": 8,
+        "from_queue": "",
+        "from_key": "",
+    }
 
 
 @modes
