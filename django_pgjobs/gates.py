@@ -92,8 +92,9 @@ def _tokens(debt: str) -> str:
 # Run by limited_claims. A place is a key in a queue, or what has no key in a limited queue. It gets as
 # many seats as its limits allow, and its queue's, the first of every place before the second of any; so
 # many of its jobs are locked, by priority, time and id. What somebody else has locked is passed over, but
-# not the first of a key in order; what has a key and is not wanted now holds up those behind it. The kinds of a key may have limits of their own: a job goes if there is
-# room for it and for all before it, so that none is passed by those behind it for good.
+# not the first of a key in order. The kinds of a key may have limits of their own: a job goes if there is
+# room for it and for all before it, so that none is passed by those behind it for good; one that is not
+# wanted now holds them up too.
 # Raw: all of it must see one moment. Indexes: pgjobs_job_keyed, pgjobs_job_order, pgjobs_job_claim,
 # pgjobs_job_running, pgjobs_job_running_keyed and the primary key.
 CLAIM = f"""

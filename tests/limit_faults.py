@@ -98,6 +98,11 @@ def stricter_kinds_are_passed_by() -> None:
     _change_find("exists (select from line", "false and exists (select from line")
 
 
+def gates_are_entered_in_any_order() -> None:
+    """Enter gates in the order in which a claim has found them."""
+    _change("ENTER", "order by name", "order by array_position(%(gates)s::text[], name)")
+
+
 def late_looks_cost_starts() -> None:
     """Count each start from when it was, also where it came late."""
     from django_pgjobs import limits  # noqa: PLC0415 -- for this fault
@@ -139,6 +144,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         delayed_keys_are_due,
         limited_queues_are_due,
         stricter_kinds_are_passed_by,
+        gates_are_entered_in_any_order,
         late_looks_cost_starts,
     )
 }

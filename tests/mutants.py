@@ -141,6 +141,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         "db/test_shared_keys.py::test_a_stricter_kind_starts_however_much_waits_behind_it",
         "db/test_shared_keys.py::test_it_does_so_where_each_queue_has_a_worker_of_its_own",
     ),
+    "gates-are-entered-in-any-order": (
+        f"{_LIMITS}test_claims_that_enter_the_same_gates_in_opposite_orders_do_not_deadlock",
+    ),
     "late-looks-cost-starts": (
         "db/test_rates.py::test_a_worker_that_looks_late_starts_as_many_as_if_it_had_been_in_time",
     ),
