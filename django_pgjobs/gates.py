@@ -38,10 +38,26 @@ limited as materialized (
 
 # A gate's debt: the microseconds from now to `next_at`. Each start adds `every` to it, and the next one
 # may follow while it is no more than `burst` times as much: the generic cell rate algorithm.
-DEBT = f"""greatest(0, coalesce(1000000 * extract(epoch from (
-    select next_at from {GATE} where name = {{gate}}) - {NOW}), 0))"""
-KEY_DEBT = DEBT.format(gate="'key:' || lane.key")
-_QUEUE_DEBT = DEBT.format(gate="'queue:' || limited.name")
+# `rates` says by which rates it was made, and how far behind `next_at` the last start of each was. What a
+# worker's code does not declare, as before or after a deploy, is no debt to it. Of none, all of it is.
+_MADE_BY = "select rule.kind || ' ' || rule.every from rule"
+
+
+def debt_of(gate: str, declared: str) -> str:
+    """Return the debt of a gate, as far as these rates have made it."""
+    return f"""greatest(0, coalesce((
+        select 1000000 * extract(epoch from next_at - {NOW}) - case when rates = '{{}}' then 0 else (
+            select min(behind::numeric) from jsonb_each_text(rates) made(rate, behind)
+            where rate in ({declared})) end
+        from {GATE} where name = {gate}), 0))"""
+
+
+def queue_debt(queue: str) -> str:
+    """Return the debt of a queue, a row of `limited`."""
+    return debt_of(f"'queue:' || {queue}.name", f"' ' || {queue}.every")
+
+
+KEY_DEBT = debt_of("'key:' || lane.key", _MADE_BY)
 
 # The first of a key in order: nobody else goes.
 FIRST = f"""select id, kind, queue, priority, run_at from {JOB}
@@ -89,6 +105,13 @@ def _tokens(debt: str) -> str:
         else {_NO_LIMIT} end"""
 
 
+# What a claim leaves at a gate: the time that it has reached, or the later one of a rate that is not declared
+# here, and how far behind that each rate is which is not paid yet.
+_US = "1000000 * extract(epoch from {time})"
+_NOW_US = _US.format(time=NOW)
+_LATEST = f"greatest(gate.next_at, {NOW} + spent.debt * interval '1 microsecond')"
+_LATEST_US = _US.format(time=_LATEST)
+
 # Run by limited_claims. A place is a key in a queue, or what has no key in a limited queue. It gets as
 # many seats as its limits allow, and its queue's, the first of every place before the second of any; so
 # many of its jobs are locked, by priority, time and id. What somebody else has locked is passed over, but
@@ -114,8 +137,9 @@ key as materialized (
 queue as materialized (
     select name, {UNLIMITED} - (select count(*) from {JOB}
             where status = 'running' and queue = limited.name) as free,
-        {_tokens(_QUEUE_DEBT)} as tokens
-    from limited where name in (select queue from lane)
+        {_tokens("debt")} as tokens, debt, every
+    from limited cross join lateral (select {queue_debt("limited")} as debt) gate
+    where name in (select queue from lane)
 ),
 place as (
     select distinct on (queue, key) position, queue, key, kind from lane
@@ -183,14 +207,25 @@ claimed as (
         run_at, concurrency_key
 ),
 spent as (
-    select 'key:' || concurrency_key as gate, sum(coalesce(every, 0)) as debt
-    from claimed left join rule using (kind) where concurrency_key is not null group by 1
+    select 'key:' || concurrency_key as gate, debt + sum(coalesce(every, 0)) as debt,
+        jsonb_object_agg(kind || ' ' || every, 0) filter (where every > 0) as rates
+    from claimed left join rule using (kind) join key on key.key = concurrency_key
+    group by concurrency_key, debt
   union all
-    select 'queue:' || queue, sum(every) from claimed join limited on limited.name = queue group by 1
+    select 'queue:' || name, debt + sum(every),
+        jsonb_object_agg(' ' || every, 0) filter (where every > 0)
+    from claimed join queue on name = queue group by name, debt
 ),
 charged as (
-    update {GATE} set next_at = greatest(next_at, {NOW}) + spent.debt * interval '1 microsecond'
-    from spent where name = spent.gate
+    update {GATE} gate set next_at = {_LATEST}, rates = coalesce((
+        select jsonb_object_agg(rate, {_LATEST_US} - at) from (
+            select rate, {_US.format(time="gate.next_at")} - behind::numeric as at
+            from jsonb_each_text(gate.rates) made(rate, behind)
+            where not coalesce(spent.rates, '{{}}') ? rate
+          union all
+            select jsonb_object_keys(spent.rates), {_NOW_US} + spent.debt) reached
+        where at > {_NOW_US}), '{{}}')
+    from spent where gate.name = spent.gate
 )
 select id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, {WAITED}
 from claimed order by priority desc, run_at, id

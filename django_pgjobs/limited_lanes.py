@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from django_pgjobs.gates import (
     ANY_KIND,
-    DEBT,
     FIRST,
     KEY_DEBT,
     RULES,
@@ -19,6 +18,7 @@ from django_pgjobs.gates import (
     SLOTS,
     UNLIMITED,
     near_of_kinds,
+    queue_debt,
     wanted,
 )
 from django_pgjobs.lifecycle import NOW
@@ -87,14 +87,13 @@ def find(*, all_queues: bool, among_due: bool = False) -> str:
     pgjobs_job_running and pgjobs_job_running_keyed.
     """
     served = ALL_KEYED_QUEUES if all_queues else NAMED_QUEUES
-    debt = DEBT.format(gate="'queue:' || queues.name")
     return f"""
 with recursive {RULES},
 open as materialized (
     select name, slots, every, burst,
         {UNLIMITED} - (select count(*) from {JOB}
             where status = 'running' and queue = queues.name) as free,
-        case when every > 0 then greatest(0, {debt} - every * burst) else 0 end as wait
+        case when every > 0 then greatest(0, {queue_debt("queues")} - every * burst) else 0 end as wait
     from limited queues where {NOT_PAUSED}
 ),
 {served},

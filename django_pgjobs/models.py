@@ -393,6 +393,8 @@ class Gate(models.Model):
     next_at = models.DateTimeField(
         db_default=Now()
     )  # the start that its rate allows next, or the last
+    # How many microseconds behind that the last start of each rate is: see `gates`.
+    rates = models.JSONField(db_default=Value({}, models.JSONField()))
 
     def __str__(self) -> str:
         return self.name

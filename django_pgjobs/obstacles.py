@@ -93,7 +93,9 @@ select
     (select jsonb_agg(id) from (select id from {JOB}
         where status = 'running' and queue = %(queue)s limit %(most)s) job),
     (select next_at from {GATE} where name = 'key:' || %(key)s::text),
+    (select rates from {GATE} where name = 'key:' || %(key)s::text),
     (select next_at from {GATE} where name = 'queue:' || %(queue)s::text),
+    (select rates from {GATE} where name = 'queue:' || %(queue)s::text),
     (select id from (select id, concurrency_key from {JOB} where {KEYED} and concurrency_key >= %(key)s
         order by concurrency_key, id limit 1) first where concurrency_key = %(key)s),
     {NOW}

@@ -144,6 +144,10 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "gates-are-entered-in-any-order": (
         f"{_LIMITS}test_claims_that_enter_the_same_gates_in_opposite_orders_do_not_deadlock",
     ),
+    "old-rates-hold": ("db/test_rates.py::test_what_a_slow_rate_has_set_does_not_outlive_it",),
+    "changed-rates-pay-for-all": (
+        "db/test_rates.py::test_kinds_that_share_a_key_keep_to_their_rates_when_that_of_another_is_changed",
+    ),
     "late-looks-cost-starts": (
         "db/test_rates.py::test_a_worker_that_looks_late_starts_as_many_as_if_it_had_been_in_time",
     ),
