@@ -97,7 +97,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "rates",
-                    models.JSONField(db_default=models.Value({}, output_field=models.JSONField())),
+                    models.JSONField(db_default=models.Value({}, models.JSONField())),
                 ),
             ],
         ),
