@@ -65,8 +65,14 @@ class LimitedClaimer:
         everything = served.queues is None
         self._limited = frozenset(queues)
         without = {} if rates else rate_rule(None)
-        self._find = limited_lanes.find(all_queues=everything)
-        self._find_among_due = limited_lanes.find(all_queues=everything, among_due=True)
+        find, among_due = (
+            limited_lanes.find(all_queues=everything, among_due=due) for due in (False, True)
+        )
+        self._find, self._find_among_due = (
+            gates.of_sort(find, kinds),
+            gates.of_sort(among_due, kinds),
+        )
+        self._claim = gates.of_sort(gates.CLAIM, kinds)
         self._params = {
             "worker": worker,
             "lease": conf.get().lease,
@@ -187,7 +193,7 @@ class LimitedClaimer:
             "lanes": json.dumps(positions, default=float),
             "limit": limit,
         }
-        statements = (gates.ENTER, gates.LOCK, gates.CLAIM)
+        statements = (gates.ENTER, gates.LOCK, self._claim)
         try:
             return [Claim(*row) for row in session.execute_all(statements, params, _PATIENCE)]
         except LockNotAvailable:
