@@ -77,7 +77,9 @@ def params(request, kinds):
 @modes
 @pytest.mark.parametrize("all_queues", [True, False], ids=["all queues", "named queues"])
 def test_a_look_reads_some_pages_of_each_lane_that_it_passes(filled, params, all_queues, mode):
-    plan = explain(filled, limited_lanes.find(all_queues=all_queues), params, mode)
+    statement = gates.of_sort(limited_lanes.find(all_queues=all_queues), params["kinds"])
+
+    plan = explain(filled, statement, params, mode)
 
     assert KEYED_INDEX in plan.indexes
     assert ORDER in plan.indexes
@@ -92,6 +94,7 @@ def test_a_look_reads_some_pages_of_each_lane_that_it_passes(filled, params, all
 @pytest.mark.parametrize("all_queues", [True, False], ids=["all queues", "named queues"])
 def test_a_look_among_what_is_due_reads_the_first_of_it(filled, params, all_queues, mode):
     statement = limited_lanes.find(all_queues=all_queues, among_due=True)
+    statement = gates.of_sort(statement, params["kinds"])
 
     plan = explain(filled, statement, params, mode)
 
@@ -106,7 +109,7 @@ def test_a_look_among_what_is_due_reads_the_first_of_it(filled, params, all_queu
 def test_a_look_at_a_key_that_is_held_up_reads_some_pages_of_each_queue(
     filled, params, all_queues, mode
 ):
-    statement = limited_lanes.find(all_queues=all_queues)
+    statement = gates.of_sort(limited_lanes.find(all_queues=all_queues), params["kinds"])
     given = {**params, "from_queue": "default", "from_key": "a:rated", "limit": 2}
 
     plan = explain(filled, statement, given, mode)
@@ -136,7 +139,7 @@ def test_a_claim_reads_what_it_takes(filled, params, mode):
         filled.execute(f"insert into {gates.GATE} (name) values ('key:a:full'), ('key:a:ordered')")
         filled.execute(f"update {gates.GATE} set visit = 5 where name = any(%s)", [names])
 
-        plan = explain(filled, gates.CLAIM, given, mode)
+        plan = explain(filled, gates.of_sort(gates.CLAIM, params["kinds"]), given, mode)
 
     assert plan.locked == 3
     assert KEYED_INDEX in plan.indexes
