@@ -91,7 +91,7 @@ class Claimer:
         survey = limited_lanes.survey(all_queues=queues is None)
         self._full = statements.full_claim(names, oldest, survey)
         self._hot = statements.hot_claim(oldest)
-        self._of_kinds = statements.claim_of_kinds(names)
+        self._of_kinds = statements.claim_of_kinds(names, survey)
         self._next_of_kinds: dict[bool, float] = {}
         self._params = {
             "worker": worker,
@@ -166,10 +166,13 @@ class Claimer:
         longer none is made.
         """
         began = time.monotonic()
+        self.limited_due = None
         if began < self._next_of_kinds.get(among, 0.0):
             return []
         params = {**self._params, "limit": limit, "kinds": list(kinds), "among": among}
-        claimed = [Claim(*row) for row in execute(self._of_kinds, params)]
+        [survey, *rows] = execute(self._of_kinds, params)
+        self.limited_due = _seconds(survey[0])
+        claimed = [Claim._make(row) for row in rows]
         if not claimed:
             self._next_of_kinds[among] = began + 10 * (time.monotonic() - began)
         return claimed

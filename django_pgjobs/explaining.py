@@ -184,7 +184,10 @@ def _limited(asked: _Asked) -> _Answer:
         return None
     params = {"key": it.key, "queue": it.queue, "most": MOST}
     [row] = asked.execute(obstacles.HOLDS, params)
-    of_key, of_queue, key_next, queue_next, first, now = row
+    of_key, of_queue, key_next, key_rates, queue_next, queue_rates, first, now = row
+    every = it.queue_rule.get("every")
+    key_next = _reached(key_next, key_rates, [_made_by(kind, it) for kind in it.rules])
+    queue_next = _reached(queue_next, queue_rates, [f" {every}"])
     in_key = [(job, kind) for job, kind in json.loads(of_key or "[]")]
     in_queue = json.loads(of_queue or "[]")
     return (
@@ -217,6 +220,21 @@ def _order(asked: _Asked, first: int | None) -> _Answer:
     if not asked.it.rule.get("ordered") or first in (None, asked.id):
         return None
     return Explanation("order", {"key": asked.it.key, "job": first})
+
+
+def _made_by(kind: str, it: _Standing) -> str:
+    return f"{kind} {_record(it.rules[kind]).get('every')}"
+
+
+def _reached(
+    next_at: datetime.datetime | None, rates: str | None, declared: list[str]
+) -> datetime.datetime | None:
+    """Return the time that these rates have reached at a gate: others are not declared any more."""
+    made = _record(json.loads(rates or "null"))
+    behind = [made[rate] for rate in declared if rate in made]
+    if next_at is None or (made and not behind):
+        return None
+    return next_at - datetime.timedelta(microseconds=float(min(behind, default=0)))
 
 
 def _rate(

@@ -6,6 +6,7 @@ Invariant: a row holds no count. The running jobs are the truth, so nothing here
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Value
 from django.db.models.functions import Now
 
 
@@ -18,6 +19,8 @@ class Gate(models.Model):
     next_at = models.DateTimeField(
         db_default=Now()
     )  # the start that its rate allows next, or the last
+    # How many microseconds behind that the last start of each rate is: see `gates`.
+    rates = models.JSONField(db_default=Value({}, models.JSONField()))
 
     def __str__(self) -> str:
         return self.name

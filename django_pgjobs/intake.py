@@ -1,4 +1,7 @@
-"""What one worker claims: free jobs, those of certain kinds, and those with limits.
+"""What one worker claims: free jobs, and those with limits, of any kind or of certain ones.
+
+For what has limits there is a claimer of its own for each sort of kinds that is asked for: where there is
+room for one sort alone, what is found of it says nothing of the others.
 
 Invariant: it is `exhausted` only if the last look of each sort found all that it could claim.
 """
@@ -27,8 +30,10 @@ class Intake:
         served = options.by_lease or Served(queues=())
         self._claimer = Claimer(options.database, worker, *served)
         self._limited = LimitedClaimer(worker, served)
-        self._options = options
+        self._limited_of_kinds: dict[bool, LimitedClaimer] = {}
+        self._limited_first = False
         self._expected: list[float] = []  # a heap, by the monotonic clock
+        self._worker, self._served, self._options = worker, served, options
         self.doubt()
 
     @property
@@ -56,12 +61,17 @@ class Intake:
                 heapq.heappush(self._expected, now + delay)
 
     def let_go(self, job: int) -> None:
-        """Take note that a job has ended or was given back."""
-        self._limited.let_go(job)
+        """Take note that a job has ended or was given back: its slot is free for jobs of every sort."""
+        if any(limited.let_go(job) for limited in self._all_limited):
+            for limited in self._all_limited:
+                limited.look_now()
 
     def limited_goes_first(self) -> bool:
-        """Say whether jobs with limits are claimed before others in this round."""
-        return self._limited.goes_first()
+        """Say whether to claim jobs with limits before others: if it is time for both, they take turns."""
+        due = not all(limited.seconds for limited in self._all_limited)
+        if due:
+            self._limited_first = not self._limited_first
+        return due and self._limited_first
 
     def settle_and_claim(
         self, execute: Execute, done: Sequence[Claim], limit: int
@@ -71,18 +81,48 @@ class Intake:
         while self._expected and self._expected[0] <= now:
             heapq.heappop(self._expected)
         claimed, missed = self._claimer.settle_and_claim(execute, done, limit)
-        if self._claimer.limited_due is not None:
-            self._limited.note_survey(self._claimer.limited_due, at_once=self._options.drain)
+        self._note_survey()
         return claimed, missed
 
     def claim_kinds(
         self, execute: Execute, limit: int, kinds: Sequence[str], *, among: bool
     ) -> list[Claim]:
         """Claim free jobs whose kind is `among` these, or is not."""
-        return self._claimer.claim_kinds(execute, limit, kinds, among=among)
+        self._limited_among(kinds, among=among)
+        claimed = self._claimer.claim_kinds(execute, limit, kinds, among=among)
+        self._note_survey()
+        return claimed
 
     def claim_limited(self, session: Executor, limit: int) -> list[Claim]:
         """Claim what has limits, if it is time. While a claim waits for its turn, it holds a slot."""
-        return (
-            self._limited.claim(session, limit) if limit > 0 and not self._limited.seconds else []
-        )
+        return [] if self._limited.seconds else self._limited.claim(session, limit)
+
+    def claim_limited_kinds(
+        self, session: Executor, limit: int, kinds: Sequence[str], *, among: bool
+    ) -> list[Claim]:
+        """Claim, if it is time, what has limits and whose kind is `among` these, or is not."""
+        limited = self._limited_among(kinds, among=among)
+        return [] if limited.seconds else limited.claim(session, limit)
+
+    def seconds_to(self, *, among: bool) -> float:
+        """How long until it has to look again for such kinds alone, if there is room for these."""
+        limited = self._limited_of_kinds.get(among)
+        return limited.seconds if limited else math.inf
+
+    def _limited_among(self, kinds: Sequence[str], *, among: bool) -> LimitedClaimer:
+        limited = self._limited_of_kinds.get(among)
+        if limited is None:
+            limited = LimitedClaimer(self._worker, self._served, kinds=kinds, among=among)
+            self._limited_of_kinds[among] = limited
+            if not self._limited.seconds:
+                limited.look_now()
+        return limited
+
+    @property
+    def _all_limited(self) -> list[LimitedClaimer]:
+        return [self._limited, *self._limited_of_kinds.values()]
+
+    def _note_survey(self) -> None:
+        if self._claimer.limited_due is not None:
+            for limited in self._all_limited:
+                limited.note_survey(self._claimer.limited_due, at_once=self._options.drain)

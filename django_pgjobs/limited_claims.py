@@ -48,16 +48,36 @@ class _Lane(NamedTuple):
 class LimitedClaimer:
     """Claims what has limits, for one worker."""
 
-    def __init__(self, worker: int, served: Served, *, rates: bool = True) -> None:
-        """Read the limits that the code and the settings declare for what is served."""
+    def __init__(
+        self,
+        worker: int,
+        served: Served,
+        *,
+        rates: bool = True,
+        kinds: Sequence[str] | None = None,
+        among: bool = True,
+    ) -> None:
+        """Read the limits that the code and the settings declare for what is served.
+
+        Where `kinds` are given, it claims jobs whose kind is `among` them, or is not.
+        """
         queues = [name for name in conf.get().limited_queues if served.includes(name)]
         everything = served.queues is None
         self._limited = frozenset(queues)
         without = {} if rates else rate_rule(None)
-        self._find = limited_lanes.find(all_queues=everything)
-        self._find_among_due = limited_lanes.find(all_queues=everything, among_due=True)
+        find, among_due = (
+            limited_lanes.find(all_queues=everything, among_due=due) for due in (False, True)
+        )
+        self._find, self._find_among_due = (
+            gates.of_sort(find, kinds),
+            gates.of_sort(among_due, kinds),
+        )
+        self._claim = gates.of_sort(gates.CLAIM, kinds)
         self._params = {
             "worker": worker,
+            "lease": conf.get().lease,
+            "kinds": None if kinds is None else list(kinds),
+            "among": among,
             "queues": list(served.queues or ()),
             "exclude": list(served.exclude),
             "rules": json.dumps([rule | without for rule in _rules()]),
@@ -69,7 +89,6 @@ class LimitedClaimer:
         self._next = math.inf  # when to look, by the monotonic clock
         self._token = math.inf  # when the first token is due of those found wanting in this round
         self._soonest = 0.0  # what the cost of the last look allows
-        self._first = False
         self.swept = False  # whether the last look found nothing up to the end of all keys
         self.exhausted = True  # whether nothing can be claimed before something else changes
 
@@ -78,12 +97,6 @@ class LimitedClaimer:
         """How long until the next look: 0 if it is due, infinity if nothing is known to wait."""
         return max(0.0, self._next - time.monotonic())
 
-    def goes_first(self) -> bool:
-        """Say whether to look before the claim of other jobs: if both want to, they take turns."""
-        if not self.seconds:
-            self._first = not self._first
-        return self._first and not self.seconds
-
     def note_survey(self, due: float, *, at_once: bool) -> None:
         """Take note of what a full claim has seen: in how many seconds such a job is due."""
         if due <= 0:
@@ -91,11 +104,17 @@ class LimitedClaimer:
         else:
             self._next, self.exhausted = time.monotonic() + due, True
 
-    def let_go(self, job: int) -> None:
-        """Take note that a job has ended; if it had a slot here, somebody may have it now."""
-        if job in self._held:
+    def let_go(self, job: int) -> bool:
+        """Take note that a job has ended; say whether it had a slot here, which somebody may have now."""
+        held = job in self._held
+        if held:
             self._held.remove(job)
-            self._look_by(0.0)
+            self.look_now()
+        return held
+
+    def look_now(self) -> None:
+        """Take note that something may be claimed."""
+        self._look_by(0.0)
 
     def claim(self, session: Executor, limit: int) -> list[Claim]:
         """Claim up to `limit` jobs, and no more than a look may."""
@@ -174,7 +193,7 @@ class LimitedClaimer:
             "lanes": json.dumps(positions, default=float),
             "limit": limit,
         }
-        statements = (gates.ENTER, gates.LOCK, gates.CLAIM)
+        statements = (gates.ENTER, gates.LOCK, self._claim)
         try:
             return [Claim(*row) for row in session.execute_all(statements, params, _PATIENCE)]
         except LockNotAvailable:

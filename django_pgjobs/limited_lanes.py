@@ -9,8 +9,20 @@ under locks.
 
 from __future__ import annotations
 
-from django_pgjobs.gates import DEBT, FIRST, KEY_DEBT, RULES, RUNNING, SLOTS, UNLIMITED
+from django_pgjobs.gates import (
+    ANY_KIND,
+    FIRST,
+    KEY_DEBT,
+    RULES,
+    RUNNING,
+    SLOTS,
+    UNLIMITED,
+    near_of_kinds,
+    queue_debt,
+    wanted,
+)
 from django_pgjobs.lifecycle import NOW
+from django_pgjobs.obstacles import STARTS, by_transaction, serves
 from django_pgjobs.statements import (
     ALL_KEYED_QUEUES,
     HEAD,
@@ -19,7 +31,9 @@ from django_pgjobs.statements import (
     NAMED_QUEUES,
     NOT_PAUSED,
     UNPAUSED,
+    WORKER,
     lanes_of,
+    queue_names,
 )
 
 SCAN = 500  # lanes that one look passes at most
@@ -30,6 +44,10 @@ FEW = 200  # due jobs of a queue; if there are no more, their lanes are all that
 _TIMED = "status = 'pending' and concurrency_key > ''"
 
 
+def _mine(*, all_queues: bool) -> str:
+    return "not name = any(%(exclude)s::text[])" if all_queues else "name = any(%(queues)s::text[])"
+
+
 def survey(*, all_queues: bool) -> str:
     """Return the part of the full claim that finds when what has limits is due, as `limited(run_at)`.
 
@@ -37,9 +55,6 @@ def survey(*, all_queues: bool) -> str:
     jobs with keys, whatever their number, and one for each lane of a limited queue.
     Indexes: pgjobs_job_keyed_due and pgjobs_job_claim.
     """
-    served = (
-        "not name = any(%(exclude)s::text[])" if all_queues else "name = any(%(queues)s::text[])"
-    )
     limited = "%(limited_queues)s::text[]"
     return f"""keyed(name, run_at) as (
     (select queue, run_at from {JOB} where {_TIMED} order by queue, run_at limit 1)
@@ -52,7 +67,7 @@ def survey(*, all_queues: bool) -> str:
 limited(run_at) as (
     select run_at from unkeyed
   union all
-    select run_at from keyed queues where ({served} or name = any({limited})) and {UNPAUSED}
+    select run_at from keyed queues where ({_mine(all_queues=all_queues)} or name = any({limited})) and {UNPAUSED}
 )"""
 
 
@@ -61,7 +76,9 @@ def find(*, all_queues: bool, among_due: bool = False) -> str:
 
     Run by limited_claims. Lanes with keys are visited in turn from a place in their index, SCAN at most:
     each costs two probes, its running jobs are counted only if its head is due, and a lane without a
-    free slot is left out. They are passed only until there are enough of them; where there is none, the
+    free slot is left out, and so is one that is held up: by a job of the key that comes before its own, in
+    whatever queue somebody serves, and whose limits are stricter. It would never find the key free enough
+    otherwise. They are passed only until there are enough of them; where there is none, the
     answer says how long the first token takes. Or, `among_due`, the lanes of the FEW jobs of each queue are
     visited that became due last, in no order; where there may be others, a last row says so by its number.
     Raw: jumps from lane to lane, as the full claim. Every scalar is a subquery of its own: a join could
@@ -70,28 +87,30 @@ def find(*, all_queues: bool, among_due: bool = False) -> str:
     pgjobs_job_running and pgjobs_job_running_keyed.
     """
     served = ALL_KEYED_QUEUES if all_queues else NAMED_QUEUES
-    debt = DEBT.format(gate="'queue:' || queues.name")
     return f"""
 with recursive {RULES},
 open as materialized (
     select name, slots, every, burst,
         {UNLIMITED} - (select count(*) from {JOB}
             where status = 'running' and queue = queues.name) as free,
-        case when every > 0 then greatest(0, {debt} - every * burst) else 0 end as wait
+        case when every > 0 then greatest(0, {queue_debt("queues")} - every * burst) else 0 end as wait
     from limited queues where {NOT_PAUSED}
 ),
 {served},
 {lanes_of("(select name from open where free > 0) served", "unkeyed")},
 {_AMONG_DUE if among_due else _IN_TURN},
+{_line(_mine(all_queues=all_queues))},
 passed as materialized (
     select lane.n, lane.queue, lane.key, lane.kind, lane.priority,
         coalesce(rule.ordered, false) as ordered,
-        case when lane.run_at > {NOW} then false
+        case when lane.run_at > {NOW} or not {wanted("lane.kind")} then false
             when rule.ordered and not ({_IS_FIRST}) then false
-            else (select running < least({SLOTS}, least) from ({RUNNING}) key) end as free,
+            when (select running >= least({SLOTS}, least) from ({RUNNING}) key) then false
+            else not ((own.slots > 1 or own.pace is not null) and exists ({_HOLDER})) end as free,
         case when rule.every > 0 then greatest(0, {KEY_DEBT} - rule.every * rule.burst) else 0 end as wait
     from visited lane
     left join lateral (select * from rule where rule.kind = lane.kind limit 1) rule on true
+    cross join lateral (select {SLOTS} as slots, {_PACE} as pace) own
 ),
 found as materialized (
     select * from passed where (free and wait = 0) or n = {SCAN} limit %(limit)s
@@ -99,6 +118,7 @@ found as materialized (
 select 0 as n, queue, null::text as key, null::text as kind, priority, false as ordered, true as free,
     open.wait
     from unkeyed join open on open.name = queue where run_at <= {NOW}
+        and ({ANY_KIND} or exists ({near_of_kinds("unkeyed")}))
 union all
 select 0, name, null, null, null, false, false, wait from open where free > 0 and wait > 0 and (
     select run_at <= {NOW} from {JOB} where {_TIMED} and queue = open.name order by run_at limit 1)
@@ -113,6 +133,44 @@ select 0, '', null, null, null, false, false, min(wait) from passed
 
 _IS_FIRST = f"""select first.queue = lane.queue and first.priority = lane.priority
     and first.run_at <= {NOW} from ({FIRST}) first"""
+
+
+def _line(mine: str) -> str:
+    """Return the part that finds the queues in which the jobs of a key stand in one line.
+
+    Those that are paused, or that nobody serves, hold up nobody: it may be for ever.
+    """
+    somebody = f"{STARTS} and {serves('queues.name')} and not {by_transaction('queues.name')}"
+    return f"""{queue_names("keyed", KEYED)},
+line as materialized (
+    select name from keyed queues where name is not null and {UNPAUSED}
+        and ({mine} or exists (select from {WORKER} w where {somebody}))
+)"""
+
+
+# How strict a rate is: by how far ahead of now the gate may be, and of the same, by its pace.
+_PACE = "case when rule.every > 0 then array[rule.every * rule.burst, -rule.every] end"
+
+# Of each queue of the line, the first due job of the key that may come before the lane's own.
+_BEFORE = (
+    f"{KEYED} and queue = line.name and concurrency_key = lane.key and priority >= lane.priority"
+)
+_FOREMOST = f"""
+    with recursive head(priority, run_at, id, kind) as (
+        (select priority, run_at, id, kind from {JOB} where {_BEFORE} {HEAD})
+      union all
+        select next.* from head cross join lateral (
+            select priority, run_at, id, kind from {JOB}
+            where {_BEFORE} and priority < head.priority {HEAD}) next
+        where head.run_at > {NOW}
+    )
+    select * from head where run_at <= {NOW} limit 1"""
+_HOLDER = f"""select from line cross join lateral ({_FOREMOST}) head
+    left join lateral (select * from rule where rule.kind = head.kind limit 1) rule on true
+    where (head.priority > lane.priority or head.run_at < lane.run_at)
+        and ({SLOTS} < own.slots or {_PACE} < own.pace)
+        and (not coalesce(rule.ordered, false) or head.id = (select id from ({FIRST}) first))"""
+
 _OPEN = "not exists (select from open where name = served.name and (free <= 0 or wait > 0))"
 
 _LANE = "queue, concurrency_key, priority, run_at, kind"

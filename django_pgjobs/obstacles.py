@@ -19,13 +19,18 @@ SETTINGS = "select set_config('lock_timeout', '2s', true), " + ", ".join(
 )
 
 _SILENT = f"heartbeat_at < {NOW} - make_interval(secs => %(lease)s)"
-_STARTS = f"died_at is null and stopping_at is null and not ({_SILENT})"
+STARTS = f"died_at is null and stopping_at is null and not ({_SILENT})"
 
 
-def _serves(queue: str) -> str:
+def serves(queue: str) -> str:
     """Say whether a worker `w` takes jobs from a queue; plain SQL may have put any JSON there."""
     return f"""(jsonb_typeof(w.queues) is distinct from 'array' or w.queues ? {queue})
         and not coalesce(w.exclude ? {queue}, false)"""
+
+
+def by_transaction(queue: str) -> str:
+    """Say whether it claims them by transaction."""
+    return f"coalesce(w.by_transaction = 'true' or w.by_transaction ? {queue}, false)"
 
 
 # Run by explaining: the job, its worker, its queue, and the living workers that start jobs: how many
@@ -55,10 +60,10 @@ cross join lateral (
         (array_agg(limited order by id desc) filter (where serves))[1] as limited
     from (
         select w.id, w.limited, case jsonb_typeof(w.kinds) when 'object' then w.kinds end as kinds,
-            {_serves("j.queue")} as serves,
-            coalesce(w.by_transaction = 'true' or w.by_transaction ? j.queue, false) as by_transaction,
+            {serves("j.queue")} as serves,
+            {by_transaction("j.queue")} as by_transaction,
             jsonb_typeof(w.kinds) is distinct from 'object' or w.kinds ? j.kind as knows
-        from {WORKER} w where {_STARTS}
+        from {WORKER} w where {STARTS}
     ) one
 ) team
 """
@@ -89,7 +94,9 @@ select
     (select jsonb_agg(id) from (select id from {JOB}
         where status = 'running' and queue = %(queue)s limit %(most)s) job),
     (select next_at from {GATE} where name = 'key:' || %(key)s::text),
+    (select rates from {GATE} where name = 'key:' || %(key)s::text),
     (select next_at from {GATE} where name = 'queue:' || %(queue)s::text),
+    (select rates from {GATE} where name = 'queue:' || %(queue)s::text),
     (select id from (select id, concurrency_key from {JOB} where {KEYED} and concurrency_key >= %(key)s
         order by concurrency_key, id limit 1) first where concurrency_key = %(key)s),
     {NOW}
@@ -113,7 +120,7 @@ def _ahead(waiting: str, among: str) -> str:
     return f"""
 with recursive {_ME},
 team as materialized (
-    select w.queues, w.exclude from {WORKER} w, me where {_STARTS} and {_serves("me.queue")}
+    select w.queues, w.exclude from {WORKER} w, me where {STARTS} and {serves("me.queue")}
 ),
 {queue_names("names", waiting)},
 locker as materialized (
@@ -122,7 +129,7 @@ locker as materialized (
 served as (
     select name from names where name is not null
         and not exists (select from {QUEUE} q where q.name = names.name and q.paused_at is not null)
-        and exists (select from team w where {_serves("names.name")})
+        and exists (select from team w where {serves("names.name")})
 ),
 lane(queue, priority, run_at) as (
     select first.* from served cross join lateral (

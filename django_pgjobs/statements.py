@@ -120,6 +120,12 @@ def lanes_of(served: str, found: str = "found") -> str:
 _LANES = f"""{lanes_of("served")},
 lane as materialized (select * from found where run_at <= {NOW} and {LIVING})"""
 
+
+def of_kinds(kind: str) -> str:
+    """Say whether this kind is one of those that are looked for: of `kinds`, or of all but those."""
+    return f"({kind} = any(%(kinds)s::text[])) = %(among)s"
+
+
 WAITED = f"extract(epoch from {NOW} - run_at)::float8"
 
 _LIMITED_DUE = f"(select 1000000 * extract(epoch from min(run_at) - {NOW}) from limited)"
@@ -156,12 +162,13 @@ with lane as materialized (
 {_claim(oldest)}"""
 
 
-def claim_of_kinds(queues: str) -> str:
+def claim_of_kinds(queues: str, survey: str) -> str:
     """Return the claim that looks for some kinds only, or for all but those.
 
     Run by claims.Claimer while the threads of a worker are busy and its event loop is not, or the
     reverse. Raw: as the full claim, whose lanes it finds. It looks at the first rows of each lane, and
     at so many in all, without locking them: what is not wanted must be free for others.
+    Its first row says in how many microseconds what has limits is due, as that of a full claim.
     Indexes: pgjobs_job_claim, and the primary key.
     """
     return f"""
@@ -175,8 +182,9 @@ near as materialized (
             where {FREE} and queue = lane.queue and priority = lane.priority and run_at <= {NOW}
             order by run_at, id limit {NEAR}) job
         limit {10 * NEAR}) job
-    where (kind = any(%(kinds)s::text[])) = %(among)s limit %(limit)s
+    where {of_kinds("kind")} limit %(limit)s
 ),
+{survey},
 due as materialized (
     select id from {JOB} where id = any(array(select id from near)) and status = 'pending'
     for update skip locked
@@ -186,8 +194,10 @@ claimed as (
     where id = any(array(select id from due))
     returning id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, priority, run_at
 )
-select id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, {WAITED}
-from claimed order by priority desc, run_at, id
+select {_LIMITED_DUE}::bigint, null, null, null, null, null, null, null, null
+union all
+(select id, kind, payload, attempts, attempts_before, max_attempts, claims, queue, {WAITED}
+from claimed order by priority desc, run_at, id)
 """
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from django.db import connections
 
@@ -148,7 +148,7 @@ class Worker:
         self._relay.carry(self._session.execute, self._handlers)
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
-        if self._room > 0 and self._intake.limited_goes_first():
+        if (self._room > 0 or any(self._rooms())) and self._intake.limited_goes_first():
             self._claim_limited()
         self._settle_and_claim()
         self._claim_limited()
@@ -168,6 +168,9 @@ class Worker:
         pause = min(pause, self._relay.seconds)
         if self._room > 0:
             pause = min(pause, self._intake.seconds)
+        else:
+            rooms = self._rooms()
+            pause = min([pause, *(self._intake.seconds_to(among=among) for *_, among in rooms)])
         if self._unsettled or self._losses or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
         self._collect(pause)
@@ -211,21 +214,15 @@ class Worker:
 
     def _settle_and_claim(self) -> None:
         """Settle what has ended and claim what can start, the bulk of both in one round trip."""
-        most, wanted = self._most(), self._room
+        wanted = self._room
         if wanted > 0:
             claimed = self._settle_and_claim_any(wanted)
             if claimed < wanted:
                 return
-            most -= claimed
         else:
             self._settle(self._unsettled)
-        for runner, kinds, among in self._handlers.rooms:
-            limit = min(most, runner.room)
-            if limit > 0:
-                execute = self._session.execute
-                of_kinds = self._intake.claim_kinds(execute, limit, kinds, among=among)
-                self._hold(of_kinds)
-                most -= len(of_kinds)
+        for limit, kinds, among in self._rooms():
+            self._hold(self._intake.claim_kinds(self._session.execute, limit, kinds, among=among))
 
     def _settle_and_claim_any(self, wanted: int) -> int:
         done, others = outcomes.split(self._unsettled)
@@ -239,7 +236,16 @@ class Worker:
         return len(claimed)
 
     def _claim_limited(self) -> None:
-        self._hold(self._intake.claim_limited(self._session, self._room))
+        """Claim what has limits: of any kind, then for what room is left of either sort."""
+        wanted = self._room
+        if wanted > 0:
+            claimed = self._intake.claim_limited(self._session, wanted)
+            self._hold(claimed)
+            if len(claimed) < wanted:
+                return
+        for limit, kinds, among in self._rooms():
+            claim = self._intake.claim_limited_kinds
+            self._hold(claim(self._session, limit, kinds, among=among))
 
     def _hold(self, claimed: list[Claim]) -> None:
         self._held |= {one.claim.id: one for one in self._handlers.submit(claimed)}
@@ -296,6 +302,12 @@ class Worker:
     def _room(self) -> int:
         """How many jobs of any kind can be claimed now."""
         return min(self._most(), self._handlers.room)
+
+    def _rooms(self) -> Iterator[tuple[int, Sequence[str], bool]]:
+        """For claims of some kinds only: how many can be claimed now of those that are (not) meant."""
+        for runner, kinds, among in self._handlers.rooms:
+            if (limit := min(self._most(), runner.room)) > 0:
+                yield limit, kinds, among
 
     def _most(self) -> int:
         """How many jobs this worker may claim at all."""

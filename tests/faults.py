@@ -143,6 +143,13 @@ def any_kind_is_claimed() -> None:
     Claimer.claim_kinds = claim
 
 
+def limits_wait_for_any_room() -> None:
+    """Claim what has limits only while both sorts of handlers have room."""
+    from django_pgjobs.intake import Intake  # noqa: PLC0415 -- likewise
+
+    Intake.claim_limited_kinds = lambda *_, **__: []
+
+
 def calls_outlive_their_job() -> None:
     """End a job whose call in another thread goes on."""
     from django_pgjobs.lanes import Calls  # noqa: PLC0415 -- likewise
@@ -238,6 +245,7 @@ FAULTS: dict[str, Callable[[], None]] = (
             lanes_keep_transactions,
             a_lane_for_each,
             any_kind_is_claimed,
+            limits_wait_for_any_room,
             calls_outlive_their_job,
             the_loop_ends,
             wake_ups_in_the_transaction,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
@@ -49,13 +50,12 @@ def each_counts_its_own() -> None:
 
 def starts_cost_nothing() -> None:
     """Let rates forget what has started."""
-    _change("CLAIM", "+ spent.debt *", "+ 0 *")
+    _change("CLAIM", "debt + sum(coalesce(every, 0))", "debt")
+    _change("CLAIM", "debt + sum(every)", "debt")
 
 
 def rates_save_up() -> None:
     """Let a gate that was not used for long save up for it."""
-    now = f"greatest(next_at, {_gates().NOW})"
-    _change("CLAIM", now, "next_at")
     _change("CLAIM", "greatest(0, coalesce(", "(coalesce(")
 
 
@@ -91,6 +91,33 @@ def limited_queues_are_due() -> None:
     _change_lanes(
         "survey", "select run_at from unkeyed", "select statement_timestamp() from unkeyed"
     )
+
+
+def stricter_kinds_are_passed_by() -> None:
+    """Let jobs start whatever waits before them in other queues."""
+    _change_find("exists (select from line", "false and exists (select from line")
+
+
+def gates_are_entered_in_any_order() -> None:
+    """Enter gates in the order in which a claim has found them."""
+    _change("ENTER", "order by name", "order by array_position(%(gates)s::text[], name)")
+
+
+_ALL_RATES = "(select rule.kind || ' ' || rule.every from rule)"
+
+
+def old_rates_hold() -> None:
+    """Let what any rate has set count, whether it is still declared or not."""
+    _change("CLAIM", f"where rate in {_ALL_RATES}", "")
+    _change_find(f"where rate in {_ALL_RATES}", "")
+
+
+def changed_rates_pay_for_all() -> None:
+    """Forget all that a key's rates have set where one of them is not declared any more."""
+    paid = f"case when bool_and(rate in {_ALL_RATES}) then min(behind::numeric) end"
+    for change in partial(_change, "CLAIM"), _change_find:
+        change(f"where rate in {_ALL_RATES}", "")
+        change("min(behind::numeric)", paid)
 
 
 def late_looks_cost_starts() -> None:
@@ -133,6 +160,10 @@ FAULTS: dict[str, Callable[[], None]] = {
         seats_know_no_queue,
         delayed_keys_are_due,
         limited_queues_are_due,
+        stricter_kinds_are_passed_by,
+        gates_are_entered_in_any_order,
+        old_rates_hold,
+        changed_rates_pay_for_all,
         late_looks_cost_starts,
     )
 }

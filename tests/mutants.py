@@ -138,6 +138,17 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "delayed-keys-are-due": (f"db/test_limits.py::{_IDLE}",),
     "limited-queues-are-due": (f"db/test_limits.py::{_IDLE}",),
+    "stricter-kinds-are-passed-by": (
+        "db/test_shared_keys.py::test_a_stricter_kind_starts_however_much_waits_behind_it",
+        "db/test_shared_keys.py::test_it_does_so_where_each_queue_has_a_worker_of_its_own",
+    ),
+    "gates-are-entered-in-any-order": (
+        f"{_LIMITS}test_claims_that_enter_the_same_gates_in_opposite_orders_do_not_deadlock",
+    ),
+    "old-rates-hold": ("db/test_rates.py::test_what_a_slow_rate_has_set_does_not_outlive_it",),
+    "changed-rates-pay-for-all": (
+        "db/test_rates.py::test_kinds_that_share_a_key_keep_to_their_rates_when_that_of_another_is_changed",
+    ),
     "late-looks-cost-starts": (
         "db/test_rates.py::test_a_worker_that_looks_late_starts_as_many_as_if_it_had_been_in_time",
     ),
@@ -165,6 +176,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "any-kind-is-claimed": (
         f"{_ASYNC}test_async_jobs_run_while_every_thread_is_busy",
         f"{_ASYNC}test_sync_jobs_run_while_the_loop_is_full",
+    ),
+    "limits-wait-for-any-room": (
+        f"{_ASYNC}test_what_has_limits_waits_only_for_room_of_its_own_sort",
     ),
     "calls-outlive-their-job": (
         f"{_TIMEOUTS}test_async_code_that_is_not_cancelled_has_its_process_replaced[query]",

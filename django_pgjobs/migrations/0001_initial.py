@@ -95,6 +95,10 @@ class Migration(migrations.Migration):
                     "next_at",
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
                 ),
+                (
+                    "rates",
+                    models.JSONField(db_default=models.Value({}, models.JSONField())),
+                ),
             ],
         ),
         migrations.CreateModel(

@@ -84,6 +84,39 @@ def test_sync_jobs_run_while_the_loop_is_full(processes):
     ended(*waiting)
 
 
+LIMITED = {"QUEUES": {"limited": {"concurrency": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("busy", "other", "idle"),
+    [(hold, "record", "nap"), (ahold, "nap", "record")],
+    ids=["threads are busy", "the loop is full"],
+)
+def test_what_has_limits_waits_only_for_room_of_its_own_sort(processes, busy, other, idle):
+    """It is claimed while nothing else is, and what there is no room for is not."""
+    options = ("--threads", "2", "--async-concurrency", "2")
+    processes.worker(*options, pgjobs=LIMITED, PGJOBS_TEST_LIMITED="1")
+    for key in ("a", "b"):
+        busy.enqueue(key=key)
+    eventually(lambda: len(processes.ledger.starts()) == 2)
+
+    def enqueue(what: str) -> list[Job]:
+        kinds = [(f"{what}_at_most_two", f"{what}_at_most_two", "default"), (what, None, "limited")]
+        return [
+            Job.objects.create(kind=kind, concurrency_key=key, queue=queue, payload={"key": "x"})
+            for kind, key, queue in 3 * kinds
+        ]
+
+    waiting, jobs = enqueue(other), enqueue(idle)
+    assert {job.status for job in ended(*jobs)} == {"done"}
+    for job in waiting:
+        job.refresh_from_db()
+        assert (job.status, job.claims) == ("pending", 0)
+    for key in ("a", "b"):
+        processes.open_gate(key)
+    assert {job.status for job in ended(*waiting)} == {"done"}
+
+
 @pytest.mark.parametrize("max_age", [0, None])
 def test_the_orm_works_and_its_connections_are_few(processes, max_age):
     settings = f'{{"CONN_MAX_AGE": {"null" if max_age is None else max_age}}}'

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 
 from django_pgjobs import Exponential, Limit, Linear, job
+from tests.app.async_probes import nap
 from tests.app.chaos_probes import work
 from tests.app.mixed_rules import PACE, SLOTS
-from tests.app.probes import hold
+from tests.app.probes import hold, record
 
 
 @job(concurrency=Limit(SLOTS["chaos_limited"], key="lane"), retry=Linear(step=0.2))
@@ -47,3 +48,15 @@ def chaos_tick() -> dict[str, int]:
 def hold_at_most_three(key: str) -> None:
     """Work until the test opens the gate of this key, three at a time."""
     hold.handler(key)
+
+
+@job(concurrency=Limit(2))
+def record_at_most_two(key: str) -> None:
+    """Do nothing, in a thread."""
+    record.handler(key)
+
+
+@job(concurrency=Limit(2))
+async def nap_at_most_two(key: str) -> None:
+    """Do nothing, on the loop."""
+    await nap.handler(key)

@@ -91,8 +91,8 @@ class Case:
     claimer: Claimer
 
 
-def prepare(state: str, compiled: Claimer) -> Case:
-    """Make the job of a case."""
+def prepare(state: str) -> Case:
+    """Make the job of a case, and a claimer that knows of no earlier one."""
     with connection.cursor() as cursor:
         cursor.execute("delete from django_pgjobs_job; delete from django_pgjobs_worker")
         cursor.execute(
@@ -108,8 +108,8 @@ def prepare(state: str, compiled: Claimer) -> Case:
                 f"update django_pgjobs_job set {ROW[state]} where id = %(job)s",  # noqa: S608
                 {"own": own, "other": other, "job": job},
             )
-    compiled._params["worker"] = other
-    return Case(job, Claim(job, "noop", "{}", 1, 0, 5, 1), own, other, compiled)
+    token, claimer = Claim(job, "noop", "{}", 1, 0, 5, 1), Claimer("default", other)
+    return Case(job, token, own, other, claimer)
 
 
 def _claim(case: Case, execute: Execute) -> int:

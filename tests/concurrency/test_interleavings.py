@@ -11,7 +11,6 @@ from itertools import product
 import pytest
 from django.db import DatabaseError, connection
 
-from django_pgjobs.claims import Claimer
 from tests import audit
 from tests.concurrency.actors import ACTORS, EXPECTED, ROW, Case, prepare
 from tests.concurrency.hand_session import (
@@ -30,14 +29,13 @@ OPENINGS = [
 
 @pytest.mark.parametrize(("state", "first"), OPENINGS)
 def test_two_writers_leave_what_one_after_the_other_leaves(sessions, state, first):
-    compiled = Claimer("default", 0)
     later = [
         actor
         for actor in ACTORS
         if actor in EXPECTED[state] or actor in EXPECTED[EXPECTED[state][first]]
     ]
     for order, second in product(ORDERS, later):
-        case = prepare(state, compiled)
+        case = prepare(state)
         audit.clear()
         expected = expectation(order, state, first, second)
         found = play(sessions, case, order, first, second)

@@ -10,13 +10,15 @@ import pytest
 from django.db import connection
 from psycopg.errors import SerializationFailure
 
-from django_pgjobs import Limit, get_job
+from django_pgjobs import Limit, gates, get_job
 from django_pgjobs.models import Gate, Job
 from django_pgjobs.outcomes import Done, settle
 from django_pgjobs.sessions import Session
 from tests import audit
+from tests.concurrency.hand_session import HandSession
 from tests.db.limited import claimer, declare, taken
 from tests.db.rows import ids, make
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("audited", "kinds")
 
@@ -96,6 +98,36 @@ def test_a_claim_holds_no_row_but_those_that_it_takes(sessions):
     first.commit()
 
 
+def enter(*names: str):
+    return lambda execute: execute(gates.ENTER, {"gates": list(names)})
+
+
+def is_blocked(session: HandSession) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("select cardinality(pg_blocking_pids(%s)) > 0", [session.pid])
+        return cursor.fetchone()[0]
+
+
+def test_claims_that_enter_the_same_gates_in_opposite_orders_do_not_deadlock(sessions):
+    """Else each would have entered the first of its own before it comes to that of the other."""
+    first, second = sessions
+    with HandSession() as third:
+        for session in (first, second, third):
+            session.begin()
+        third.run(enter("m", "n"))
+        one = first.start(enter("a", "m", "z"))
+        eventually(lambda: is_blocked(first))
+        other = second.start(enter("z", "n", "a"))
+        eventually(lambda: is_blocked(second))
+        third.commit()
+        one.result(timeout=10)
+        first.commit()
+        other.result(timeout=10)
+        second.commit()
+
+    assert Gate.objects.count() == 4
+
+
 def work_off(worker: int, most: int, call, start: threading.Barrier) -> None:
     """Claim, hold some, complete the oldest and enqueue others, until nothing is left."""
     looks, session, held = claimer(worker), Session("default"), deque()
@@ -171,14 +203,16 @@ def test_no_instant_sees_more_of_a_queue_at_work_than_its_limit_nor_of_its_keys(
     assert {keys[f"call:{n}"] for n in range(KEYS)} == {2}
 
 
-def test_no_instant_sees_a_kind_among_more_of_its_key_than_its_limit():
+@pytest.mark.parametrize("queues", ["a", "abc"], ids=["one queue", "several queues"])
+def test_no_instant_sees_a_kind_among_more_of_its_key_than_its_limit(queues):
     most = {"one": 1, "three": 3}
     kinds = {
         kind: declare(kind, concurrency=Limit(n)).using(concurrency_key="shared")
         for kind, n in most.items()
     }
     for n in range(JOBS):
-        kinds["one" if n % 4 == 0 else "three"].using(priority=n % 3).enqueue(customer=n)
+        kind = kinds["one" if n % 4 == 0 else "three"]
+        kind.using(priority=n % 3, queue=queues[n % len(queues)]).enqueue(customer=n)
 
     work_off_all(kinds["three"])
 

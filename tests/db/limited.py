@@ -28,9 +28,12 @@ def declare(kind: str = "call", **options: Any) -> JobType[..., Any]:
 
 
 def claimer(
-    worker: int = WORKER, queues: Sequence[str] | None = None, exclude: Sequence[str] = ()
+    worker: int = WORKER,
+    queues: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    **options: Any,
 ) -> LimitedClaimer:
-    return LimitedClaimer(worker, Served(queues, exclude))
+    return LimitedClaimer(worker, Served(queues, exclude), **options)
 
 
 def taken(

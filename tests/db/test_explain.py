@@ -225,6 +225,18 @@ def test_a_rate_says_when_the_next_token_is(kinds):
     assert rows.ids(taken(by=claimer(by))) == [jobs[2].pk]
 
 
+def test_what_a_rate_has_set_that_is_not_declared_any_more_holds_back_nobody(kinds):
+    call = declare(rate=Rate(1, per=3600))
+    first, second = call.enqueue(), call.enqueue()
+    by = worker()
+    assert rows.ids(taken(by=claimer(by))) == [first.pk]
+    assert answer(second) == "key_rate"
+    del kinds["call"]
+    declare(rate=Rate(1, per=60))
+    worker()
+    assert answer(second) == "next"
+
+
 def test_a_limited_queue_says_who_holds_it(settings):
     settings.PGJOBS = {"QUEUES": {"default": {"concurrency": 1}}}
     first, second = noop.enqueue(), noop.enqueue()

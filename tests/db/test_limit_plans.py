@@ -14,7 +14,7 @@ import pytest
 from django_pgjobs import Limit, Rate, gates, limited_lanes
 from django_pgjobs.claims import Claimer
 from tests.db.limited import claimer, declare
-from tests.db.plans import JOB, explain
+from tests.db.plans import JOB, WORKER, explain
 from tests.db.test_plans import KEYED_INDEX, RUNNING_INDEX, modes, session  # noqa: F401 -- a fixture
 
 pytestmark = pytest.mark.django_db  # for the test database alone
@@ -25,7 +25,8 @@ DUE_INDEX = "pgjobs_job_keyed_due"
 RUNNING_KEYED, ORDER = "pgjobs_job_running_keyed", "pgjobs_job_order"
 
 # A key that is full, one that waits for its rate, one whose first job in order waits for a further attempt,
-# one whose jobs are all of the future, each with many jobs waiting; then many keys with one job each.
+# one whose jobs are all of the future, one held up by a stricter job that stands in another queue behind
+# many of the future, each with many jobs waiting; then many keys with one job each.
 FILL = f"""
 insert into {JOB} (kind, concurrency_key, status, attempts, claims, locked_at, locked_by)
 select 'call', 'a:full', 'running', 1, 1, statement_timestamp(), 1 from generate_series(1, 3) n;
@@ -36,8 +37,14 @@ values ('ordered', 'a:ordered', statement_timestamp() + interval '1 hour', 1);
 insert into {JOB} (kind, concurrency_key, run_at)
 select kind, 'a:' || key, case when key = 'future' then statement_timestamp() + interval '1 day'
     else statement_timestamp() end
-from (values ('call', 'full'), ('rated', 'rated'), ('ordered', 'ordered'), ('call', 'future')) k(kind, key),
-    generate_series(1, {MANY} / 4);
+from (values ('call', 'full'), ('rated', 'rated'), ('ordered', 'ordered'), ('call', 'future'), ('call', 'shared'))
+    k(kind, key), generate_series(1, {MANY} / 4);
+insert into {JOB} (kind, concurrency_key, queue, priority, run_at)
+select 'call', 'a:shared', 'other', n % 3 + 1, statement_timestamp() + interval '1 day'
+from generate_series(1, {MANY} / 4) n
+union all select 'noop', 'a:shared', 'other', 0, statement_timestamp() - interval '1 hour';
+insert into {WORKER} (host, pid, threads, queues, heartbeat_at)
+values ('h', 1, 1, '["other"]', statement_timestamp() + interval '1 hour');
 insert into {JOB} (kind, concurrency_key)
 select 'call', 'b:' || n from generate_series(1, {MANY}) n;
 insert into {JOB} (kind) select 'noop' from generate_series(1, 1000);
@@ -55,18 +62,24 @@ def filled(request, session):  # noqa: F811
     session.execute(f"truncate {gates.GATE}")
 
 
-@pytest.fixture
-def params(kinds):
+@pytest.fixture(params=[None, ["call", "rated"]], ids=["any kind", "some kinds"])
+def params(request, kinds):
     declare(concurrency=Limit(3, key="customer"))
     declare("rated", rate=Rate(1, per=60, key="customer"))
     declare("ordered", concurrency=Limit(1, key="customer"), ordered=True)
-    return claimer(queues=["default"])._params | {"limit": 8, "from_queue": "", "from_key": ""}
+    return claimer(queues=["default"], kinds=request.param)._params | {
+        "limit": 8,
+        "from_queue": "",
+        "from_key": "",
+    }
 
 
 @modes
 @pytest.mark.parametrize("all_queues", [True, False], ids=["all queues", "named queues"])
 def test_a_look_reads_some_pages_of_each_lane_that_it_passes(filled, params, all_queues, mode):
-    plan = explain(filled, limited_lanes.find(all_queues=all_queues), params, mode)
+    statement = gates.of_sort(limited_lanes.find(all_queues=all_queues), params["kinds"])
+
+    plan = explain(filled, statement, params, mode)
 
     assert KEYED_INDEX in plan.indexes
     assert ORDER in plan.indexes
@@ -81,6 +94,7 @@ def test_a_look_reads_some_pages_of_each_lane_that_it_passes(filled, params, all
 @pytest.mark.parametrize("all_queues", [True, False], ids=["all queues", "named queues"])
 def test_a_look_among_what_is_due_reads_the_first_of_it(filled, params, all_queues, mode):
     statement = limited_lanes.find(all_queues=all_queues, among_due=True)
+    statement = gates.of_sort(statement, params["kinds"])
 
     plan = explain(filled, statement, params, mode)
 
@@ -88,6 +102,22 @@ def test_a_look_among_what_is_due_reads_the_first_of_it(filled, params, all_queu
     assert {JOB, gates.GATE}.isdisjoint(plan.seq_scans)
     assert plan.buffers < 800
     assert plan.nodes[0]["Total Cost"] < JIT
+
+
+@modes
+@pytest.mark.parametrize("all_queues", [True, False], ids=["all queues", "named queues"])
+def test_a_look_at_a_key_that_is_held_up_reads_some_pages_of_each_queue(
+    filled, params, all_queues, mode
+):
+    statement = gates.of_sort(limited_lanes.find(all_queues=all_queues), params["kinds"])
+    given = {**params, "from_queue": "default", "from_key": "a:rated", "limit": 2}
+
+    plan = explain(filled, statement, given, mode)
+
+    found = [key for _n, _queue, key, *_ in filled.execute(statement, given)]
+    assert found == ["b:1", "b:10"]
+    assert JOB not in plan.seq_scans
+    assert plan.buffers < 150
 
 
 @modes
@@ -109,7 +139,7 @@ def test_a_claim_reads_what_it_takes(filled, params, mode):
         filled.execute(f"insert into {gates.GATE} (name) values ('key:a:full'), ('key:a:ordered')")
         filled.execute(f"update {gates.GATE} set visit = 5 where name = any(%s)", [names])
 
-        plan = explain(filled, gates.CLAIM, given, mode)
+        plan = explain(filled, gates.of_sort(gates.CLAIM, params["kinds"]), given, mode)
 
     assert plan.locked == 3
     assert KEYED_INDEX in plan.indexes

@@ -7,7 +7,7 @@ import datetime
 import pytest
 from django.db.models import F
 
-from django_pgjobs import Limit, Rate, enqueue, get_job
+from django_pgjobs import Limit, Rate, enqueue, get_job, registry
 from django_pgjobs.models import Gate, Job
 from django_pgjobs.testing import drain
 from tests.db.limited import claimer, declare, taken
@@ -211,3 +211,105 @@ def test_no_second_sees_more_than_n_of_a_fast_rate_however_late_the_looks(step):
 def test_starts_are_rounded_so_that_there_are_never_too_many():
     assert Rate(3, per=1).every == 333_334
     assert Rate(10, per=datetime.timedelta(minutes=1)).every == 6_000_000
+
+
+HOURLY, FAST = Rate(1, per=3600), Rate(1, per=10)
+
+
+def change(kind: str, rate: Rate) -> None:
+    """Declare another rate, as a deploy does."""
+    registry._kinds.pop(kind)
+    declare(kind, rate=rate)
+
+
+class Watch:
+    """Looks of workers, in steps of so many seconds, and when they started which kind."""
+
+    def __init__(self):
+        self.passed = 0.0
+        self.started: list[tuple[str, float]] = []
+
+    def go_on(self, workers, *, step: float, steps: int) -> None:
+        for _ in range(steps):
+            for name, looks in workers.items():
+                for claim in taken(3, by=looks):
+                    at = Job.objects.get(pk=claim.id).attempted_at.timestamp()
+                    self.started.append((f"{name} {claim.kind}", at + self.passed))
+            pass_time(step)
+            self.passed += step
+
+    def most(self, what: str, seconds: float) -> int:
+        """How many of these a window of that length sees at most."""
+        times = [at for kind, at in self.started if kind == what]
+        return max(len([t for t in times if at <= t < at + seconds]) for at in times)
+
+    def count(self, what: str) -> int:
+        return [kind for kind, _at in self.started].count(what)
+
+
+def test_what_a_slow_rate_has_set_does_not_outlive_it():
+    declare(rate=HOURLY).enqueue_many({} for _ in range(9))
+    assert [len(taken()), len(taken())] == [1, 0]
+
+    change("call", FAST)
+
+    assert [len(taken()), len(taken())] == [1, 0]
+    pass_time(10)
+    assert [len(taken()), len(taken())] == [1, 0]
+    change("call", HOURLY)  # back again: what it had set stands
+    assert taken() == []
+
+
+def test_while_old_workers_and_new_ones_are_at_work_each_keep_to_their_own_rate():
+    declare(rate=Rate(1, per=300)).enqueue_many({} for _ in range(200))
+    workers, watch = {"old": claimer()}, Watch()
+    change("call", FAST)
+    workers["new"] = claimer()
+
+    watch.go_on(workers, step=7, steps=100)
+
+    assert watch.most("old call", 300) == watch.most("new call", 10) == 1
+    assert watch.count("old call") == 3
+    assert watch.count("new call") >= 40
+
+
+def test_kinds_that_share_a_key_keep_to_their_rates_when_that_of_another_is_changed():
+    slow = declare("slow", rate=HOURLY).using(concurrency_key="shared")
+    bursty = declare("bursty", rate=Rate(4, per=100, burst=4)).using(concurrency_key="shared")
+    for n in range(120):
+        (bursty if n % 6 else slow).enqueue()
+    watch = Watch()
+    watch.go_on({"a": claimer()}, step=355, steps=10)
+    assert watch.count("a slow") == 1
+    assert watch.count("a bursty") == 0  # the slow start has set its time for both
+    watch.go_on({"a": claimer()}, step=7, steps=3)
+    assert watch.count("a bursty") == 3
+
+    change("slow", Rate(1, per=50))
+    watch.go_on({"a": claimer()}, step=7, steps=120)
+
+    assert watch.most("a bursty", 100) <= 8
+    assert watch.most("a slow", 50) == 1
+    assert watch.count("a slow") >= 4
+    assert watch.count("a bursty") > 20
+
+
+def test_what_the_slow_rate_of_a_queue_has_set_does_not_outlive_it(settings):
+    get_job("noop").using(queue="api").enqueue_many({} for _ in range(9))
+    started = []
+    for rate in (HOURLY, FAST, HOURLY):
+        settings.PGJOBS = {"QUEUES": {"api": {"rate": rate}}}
+        started += [len(taken()), len(taken())]
+
+    assert started == [1, 0, 1, 0, 0, 0]
+
+
+def test_a_gate_forgets_the_rates_that_are_paid():
+    declare(rate=HOURLY).enqueue_many({} for _ in range(9))
+    taken()
+    change("call", FAST)
+    taken()
+    assert set(Gate.objects.get().rates) == {"call 3600000000", "call 10000000"}
+    pass_time(4000)
+    taken()
+    assert set(Gate.objects.get().rates) == {"call 10000000"}
