@@ -60,14 +60,28 @@ def encode(payload: Mapping[str, object], *, max_bytes: int) -> str:
         InvalidPayload: naming the path of what cannot be stored, or for more than `max_bytes` in UTF-8.
 
     """
+    if type(payload) is not dict:
+        if not isinstance(payload, Mapping):
+            raise InvalidPayload(
+                RefusedError("a dict", shown(payload), "Pass the arguments by name.").message(
+                    "payload"
+                )
+            )
+        payload = dict(payload)
+    return encode_value(payload, max_bytes=max_bytes)
+
+
+def encode_value(value: object, *, max_bytes: int, root: str = "payload") -> str:
+    """Return any value as JSON text, as `encode()` does; `root` is what messages call it.
+
+    Raises:
+        InvalidPayload: as above.
+
+    """
     try:
-        if type(payload) is not dict:
-            if not isinstance(payload, Mapping):
-                raise RefusedError("a dict", shown(payload), "Pass the arguments by name.")
-            payload = dict(payload)
-        return _Encoder(max_bytes).encode(payload)
+        return _Encoder(max_bytes).encode(value)
     except RefusedError as refused:
-        raise InvalidPayload(refused.message("payload")) from None
+        raise InvalidPayload(refused.message(root)) from None
 
 
 def decode(text: str) -> dict[str, object]:
@@ -77,13 +91,24 @@ def decode(text: str) -> dict[str, object]:
         InvalidPayload: naming the path of what cannot be read, or whose row does not exist any more.
 
     """
-    try:
-        payload = _restored(_parsed(text), 0)
-        if type(payload) is not dict:
-            raise RefusedError("a JSON object", shown(payload), "Store the arguments by name.")
-    except RefusedError as refused:
-        raise InvalidPayload(refused.message("payload")) from None
+    payload = decode_value(text)
+    if type(payload) is not dict:
+        refused = RefusedError("a JSON object", shown(payload), "Store the arguments by name.")
+        raise InvalidPayload(refused.message("payload"))
     return payload
+
+
+def decode_value(text: str, *, root: str = "payload") -> Any:
+    """Return the value of any such JSON text; `root` is what messages call it.
+
+    Raises:
+        InvalidPayload: as above.
+
+    """
+    try:
+        return _restored(_parsed(text), 0)
+    except RefusedError as refused:
+        raise InvalidPayload(refused.message(root)) from None
 
 
 def names_instance(text: str) -> bool:
