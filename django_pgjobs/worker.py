@@ -21,6 +21,7 @@ from django_pgjobs import claims, conf, execution, forks, outcomes, resources
 from django_pgjobs.attempts import Held, Inbox, News, Turn
 from django_pgjobs.charges import Losses
 from django_pgjobs.claims import Claim, Token
+from django_pgjobs.companions import Companion
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
@@ -51,8 +52,15 @@ class RunnerFailed(PgJobsError):
 class Worker:
     """One worker in this process."""
 
-    def __init__(self, options: WorkerOptions, lease: Lease, session: Session) -> None:
+    def __init__(
+        self,
+        options: WorkerOptions,
+        lease: Lease,
+        session: Session,
+        companion: Companion | None = None,
+    ) -> None:
         """Prepare to work under `lease`, on a connection that nobody else uses."""
+        self._companion = companion
         self._options = options
         self._lease = lease
         self._session = session
@@ -75,6 +83,8 @@ class Worker:
         """Begin to stop: no new claims. Called again, do not wait for running jobs. For signals."""
         now = time.monotonic()
         self._stop_by = now if self.stopping else now + self._options.shutdown_timeout
+        if self._companion:
+            self._companion.stop()
         self._inbox.put(None)
 
     def lose(self) -> None:
@@ -100,11 +110,15 @@ class Worker:
         self._transactions = self._handlers.transactions
         logger.info("Worker %s started.", self._lease.name)
         listener = self._listen() if options.notify and not options.drain else None
+        if self._companion:
+            self._companion.start(lambda: self._inbox.put(None))
         try:
             self._persist(self._round)
-            interrupted = self._give_up_running()
+            interrupted = self._give_up_running() or self._companion_busy
         finally:
             self._handlers.close()
+            if self._companion:
+                self._companion.close()
             if listener is not None:
                 listener.close()
         logger.info("Worker %s stopped.", self._lease.name)
@@ -145,6 +159,9 @@ class Worker:
     def _round(self) -> bool:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
+        beside = (
+            self._companion_busy
+        )  # before the claim: what ends after it may have enqueued something
         self._relay.carry(self._session.execute, self._handlers)
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
@@ -160,7 +177,8 @@ class Worker:
             return True
         if self._busy <= stuck and (self.stopping or self._leaving):
             return False
-        if not self._busy and self._options.drain and self._intake.exhausted and drained:
+        drained = drained and self._intake.exhausted and not beside
+        if not self._busy and self._options.drain and drained:
             return False
         if time.monotonic() >= self._stop_by:
             return False
@@ -290,6 +308,8 @@ class Worker:
     def _leave(self) -> None:
         """Claim nothing more, end with what is running, and be replaced at once."""
         self._leaving = True
+        if self._companion:
+            self._companion.stop()
         self._lease.board.leave()
 
     @property
@@ -324,6 +344,8 @@ class Worker:
         self._settled += len(settled)
         if settled and self._transactions:
             self._transactions.doubt()  # what ended may have enqueued something
+        if settled and self._companion:
+            self._companion.doubt()
         self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
@@ -372,8 +394,13 @@ class Worker:
 
     @property
     def _busy(self) -> int:
-        """How many jobs are here, or may be in a moment."""
-        return len(self._held) + (self._transactions.busy if self._transactions else 0)
+        """How many jobs are here, or may be in a moment, and how much goes on beside them."""
+        jobs = len(self._held) + (self._transactions.busy if self._transactions else 0)
+        return jobs + self._companion_busy
+
+    @property
+    def _companion_busy(self) -> int:
+        return self._companion.busy if self._companion else 0
 
     def _note_decided(self, token: Token) -> None:
         if self._transactions:

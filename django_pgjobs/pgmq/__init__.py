@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from django_pgjobs.pgmq.consumers import consumer
     from django_pgjobs.pgmq.dead_letters import DeadLetter, DeadLetters
     from django_pgjobs.pgmq.messages import Message, Metrics
     from django_pgjobs.pgmq.queues import Queue, list_queues, metrics_all
@@ -19,6 +20,7 @@ _HOMES = {
     "Message": "messages",
     "Metrics": "messages",
     "Queue": "queues",
+    "consumer": "consumers",
     "list_queues": "queues",
     "metrics_all": "queues",
 }
@@ -29,6 +31,7 @@ __all__ = [
     "Message",
     "Metrics",
     "Queue",
+    "consumer",
     "list_queues",
     "metrics_all",
 ]

@@ -65,13 +65,8 @@ class DeadLetters:
 
         None if it is not there any more, or somebody else has read it since: then it is theirs.
         """
-        rows = self._call(
-            calls.BURY.format(table=table_of(source.name)),
-            id=message.id,
-            read_ct=message.read_ct,
-            source=source.name,
-            reason=reason,
-        )
+        params = bury_params(self.name, source.name, message.id, message.read_ct, reason)
+        rows = self._call(calls.BURY.format(table=table_of(source.name)), **params)
         return rows[0][0] if rows else None
 
     def peek(self, qty: int = 100, *, after: int = 0) -> list[DeadLetter]:
@@ -117,6 +112,20 @@ class DeadLetters:
 
     def _call(self, sql: str, **params: Any) -> Rows:
         return calls.call(self.queue.alias, sql, {"key": KEY, **params}, self.name)
+
+
+def bury_params(
+    name: str, source: str, message_id: int, read_ct: int, reason: str
+) -> dict[str, object]:
+    """Return what the statement takes that moves a message of `source` to the dead letters `name`."""
+    return {
+        "queue": name,
+        "source": source,
+        "id": message_id,
+        "read_ct": read_ct,
+        "reason": reason,
+        "key": KEY,
+    }
 
 
 def _letter(message_id: int, died_at: datetime.datetime, message: Any, headers: Any) -> DeadLetter:

@@ -135,7 +135,7 @@ class Queue:
 
         In a transaction they are locked until its end, and a rollback makes as if they were not read.
         """
-        return self._messages(calls.READ, vt=_whole("vt", vt), qty=count("qty", qty))
+        return self._messages(calls.READ, vt=whole("vt", vt), qty=count("qty", qty))
 
     def read_with_poll(
         self, vt: Delay = 30, qty: int = 1, *, wait: Delay = 5, interval: Delay = 0.1
@@ -146,9 +146,9 @@ class Queue:
         """
         return self._messages(
             calls.READ_WITH_POLL,
-            vt=_whole("vt", vt),
+            vt=whole("vt", vt),
             qty=count("qty", qty),
-            seconds=_whole("wait", wait),
+            seconds=whole("wait", wait),
             interval=math.ceil(_seconds("interval", interval) * 1000),
         )
 
@@ -251,8 +251,8 @@ def _seconds(what: str, given: object) -> float:
     return seconds
 
 
-def _whole(what: str, given: Delay) -> int:
-    """Return whole seconds, for pgmq knows no parts of one."""
+def whole(what: str, given: Delay) -> int:
+    """Return whole seconds, for pgmq knows no parts of one, or raise `InvalidOption`."""
     return min(math.ceil(_seconds(what, given)), _INT32)
 
 

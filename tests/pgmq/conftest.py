@@ -17,3 +17,16 @@ def queue(db):
     queue = Queue("emails")
     queue.create()
     return queue
+
+
+@pytest.fixture
+def committed(transactional_db):
+    """Two queues that other connections see, `emails` and `emails_dead`."""
+    from django_pgjobs.pgmq import Queue  # noqa: PLC0415 -- likewise
+
+    queues = [Queue("emails"), Queue("emails_dead")]
+    for queue in queues:
+        queue.create()
+    yield queues[0]
+    for queue in queues:
+        queue.drop()

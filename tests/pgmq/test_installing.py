@@ -233,7 +233,9 @@ def test_a_name_that_pgmq_cannot_have_is_refused_in_the_migration():
 # ---------------------------------------------------------------------------------------- checks
 
 
-def test_the_check_asks_no_server_unless_it_is_named(django_assert_num_queries, db):
+def test_the_check_asks_no_server_unless_it_is_named(
+    django_assert_num_queries, without_pgmq, without_the_wheel
+):
     with django_assert_num_queries(0):
         assert checks.check_installation() == []
         assert checks.check_installation(databases=["other"]) == []
@@ -249,9 +251,11 @@ def test_a_pgmq_that_cannot_be_installed_is_told_before_the_migration(
     assert error.hint.startswith("Run pip install 'django-pgjobs[pgmq]'")
 
 
-def test_with_the_wheel_or_with_pgmq_itself_nothing_is_told(db, monkeypatch):
+def test_with_the_wheel_alone_nothing_is_told(without_pgmq):
     assert checks.check_installation(databases=["default"]) == []
-    monkeypatch.setitem(sys.modules, "pgmq", None)
+
+
+def test_with_pgmq_itself_nothing_is_told(db, without_the_wheel):
     assert checks.check_installation(databases=["default"]) == []
 
 
