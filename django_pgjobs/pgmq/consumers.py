@@ -61,7 +61,7 @@ def consumer(  # noqa: PLR0913 -- every option of a consumer
         queue: the queue's name in pgmq.
         vt: how long a message is hidden from others, in seconds; it is prolonged while its handler lives.
             A message whose handler has failed or died is read again when that is over.
-        qty: how many messages a process holds at a time, no more than it has threads for.
+        qty: how many messages a process holds at a time: one for each thread, and short ones ahead.
         max_reads: how often a message is read. One whose last time failed goes to the dead letters.
         dead_letter: the queue for those; without one they go to the archive.
         atomic: whether the handler's writes and the end of the message are one transaction. Not for

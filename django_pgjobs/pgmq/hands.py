@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,6 +40,7 @@ class Ended(NamedTuple):
 
     held: Held
     error: BaseException | None
+    seconds: float
     acknowledged: bool = False
 
 
@@ -100,7 +102,7 @@ class Threads:
         connections.close_all()
 
     def _run(self, held: Held) -> Ended:
-        process = os.getpid()
+        process, began = os.getpid(), time.perf_counter()
         try:
             leftovers.check_before()
             handle = self._handle_atomically if self._consumer.atomic else self._handle
@@ -114,7 +116,8 @@ class Threads:
         left = leftovers.remove()
         if left and error is None:
             error = leftovers.TransactionLeftOpen.on(left)
-        return Ended(held, error, acknowledged=self._consumer.atomic and error is None)
+        acknowledged = self._consumer.atomic and error is None
+        return Ended(held, error, time.perf_counter() - began, acknowledged)
 
     def _handle(self, held: Held) -> None:
         self._consumer.handler(read(held.text))
@@ -190,7 +193,7 @@ class Loop:
             task.add_done_callback(self._end)
 
     async def _work(self, held: Held) -> None:
-        calls = self._lanes.enter()
+        calls, began = self._lanes.enter(), time.perf_counter()
         error: BaseException | None = None
         try:
             asks = held.text is not None and payloads.names_instance(held.text)
@@ -201,7 +204,7 @@ class Loop:
             error = raised
         await calls.end()
         calls.leave()
-        self._inbox.put(Ended(held, error))
+        self._inbox.put(Ended(held, error, time.perf_counter() - began))
 
     def _end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

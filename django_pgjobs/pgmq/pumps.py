@@ -25,6 +25,9 @@ from django_pgjobs.sessions import DATABASE_ERRORS, Session
 logger = logging.getLogger(__name__)
 
 _PART = 3  # a message is prolonged when this part of its time is over
+# Work that may wait here for a thread, in seconds. Short messages are read ahead, long ones are not, so that none
+# waits behind them while another process is idle.
+_AHEAD = 0.05
 
 
 class Pump:
@@ -47,6 +50,8 @@ class Pump:
         self._ended: list[Ended] = []
         self._unstarted: list[Held] = []  # to be given back
         self._worn: list[Held] = []  # read too often: for no handler any more
+        self._pace: float | None = None  # seconds that a handler takes, a moving average
+        self._moved = 0.0  # when a message has last ended
         self._prolong_at = 0.0
         self._stopping = self._over = False
         self._thread = threading.Thread(target=self._run, name=f"pgmq-{self._name}", daemon=True)
@@ -105,23 +110,47 @@ class Pump:
     def _round(self) -> float:
         """Write what is to be written, read what there is room for; return how long nothing is due."""
         self._settle()
-        if self._stopping:
+        if self._stopping or self._stalls:
             self._give_back()
         if self._held and time.monotonic() >= self._prolong_at:
             self._prolong()
-        room = min(self._consumer.qty, self._hands.capacity) - len(self._held)
+        room = self._depth - len(self._held)
         if room > 0 and not self._stopping:
             self._read(room)
         return 0.0 if self._worn else min(self._poll, self._consumer.vt / _PART)
 
+    @property
+    def _depth(self) -> int:
+        """How many messages to hold: one for each thread, and short ones ahead, by their pace."""
+        depth = capacity = self._hands.capacity
+        if self._pace is not None:
+            depth += int(_AHEAD * capacity / max(self._pace, 1e-6))
+        return min(depth, self._consumer.qty)
+
+    @property
+    def _stalls(self) -> bool:
+        """Whether messages that were read ahead wait, since the handlers have become slow."""
+        waited = time.monotonic() - self._moved
+        if len(self._held) <= self._hands.capacity or waited <= max(self._poll, _AHEAD):
+            return False
+        self._pace = waited
+        return True
+
     def _collect(self, seconds: float) -> None:
-        self._ended += [news for news in self._inbox.take(seconds) if news is not None]
+        ended = [news for news in self._inbox.take(seconds) if news is not None]
+        for one in ended:
+            pace = one.seconds if self._pace is None else self._pace
+            self._pace = 0.9 * pace + 0.1 * one.seconds
+        if ended:
+            self._moved = time.monotonic()
+        self._ended += ended
 
     def _read(self, room: int) -> None:
         self.exhausted = False
         found = self._acks.read(room)
         if not self._held:
-            self._prolong_at = time.monotonic() + self._consumer.vt / _PART
+            self._moved = time.monotonic()
+            self._prolong_at = self._moved + self._consumer.vt / _PART
         self._held.update(found)
         self._worn += [held for held in found if held.read_ct > self._consumer.max_reads]
         self._hands.put([held for held in found if held not in self._worn])
@@ -153,7 +182,7 @@ class Pump:
             else:
                 self._note_late([ended.held], "before it was handled")
         while self._ended:
-            held, error, _ = self._ended[0]
+            held, error, *_ = self._ended[0]
             if error is not None:
                 self._fail(held, error)
             self._held.discard(held)

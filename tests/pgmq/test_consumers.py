@@ -313,15 +313,35 @@ def test_a_message_is_hidden_for_as_long_as_its_handler_lives(committed, gate):
         eventually(lambda: counts() == (0, 1, 0))
 
 
-def test_a_process_holds_no_more_messages_than_it_has_threads_for(committed, gate):
-    consumer("emails", qty=20)(gate.pass_by)
+@pytest.mark.parametrize(("qty", "threads"), [(20, 2), (2, 20)])
+def test_a_process_holds_no_more_messages_than_it_has_room_for(committed, gate, qty, threads):
+    consumer("emails", qty=qty)(gate.pass_by)
     committed.send_batch(range(5))
 
-    with at_work(threads=2):
+    with at_work(threads=threads):
         gate.wait(2)
         assert sorted(column("read_ct")) == [0, 0, 0, 1, 1]
         gate.open(5)
         eventually(lambda: counts() == (0, 5, 0))
+
+
+def test_what_was_read_ahead_is_given_back_when_the_handlers_become_slow(committed, gate):
+    @consumer("emails", qty=20)
+    def handle(message):
+        if message == "slow":
+            gate.pass_by(message)
+
+    committed.send_batch(["fast"] * 200)
+    with at_work(threads=1) as crew:
+        eventually(lambda: counts() == (0, 200, 0))
+        [pump] = crew._pumps
+        assert pump._depth > 1
+        committed.send_batch(["slow"] * 3)
+        gate.wait()
+        eventually(lambda: column("read_ct") == [1, 0, 0])
+        assert pump._depth == 1
+        gate.open(3)
+        eventually(lambda: counts() == (0, 203, 0))
 
 
 def test_a_stop_waits_for_what_runs_and_reads_no_more(committed, gate):

@@ -316,6 +316,8 @@ def test_queues_work_where_pgmq_is_and_the_app_is_not_listed(owner):
         f"settings.configure(INSTALLED_APPS=['django_pgjobs'], DATABASES={{'default': {settings!r}}})\n"
         "django.setup()\n"
         "from django_pgjobs.pgmq import Queue, list_queues\n"
+        "from django_pgjobs.pgmq.models import QueueRecord\n"
+        "assert QueueRecord._meta.app_label == 'django_pgjobs_pgmq'\n"
         "Queue('emails').create()\n"
         "Queue('emails').send({'a': 1})\n"
         "assert Queue('emails').pop()[0].message == {'a': 1}\n"
