@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from django_pgjobs.exceptions import PgmqMissing, QueueMissing
+
 if TYPE_CHECKING:
     from django_pgjobs.pgmq.consumers import consumer
     from django_pgjobs.pgmq.dead_letters import DeadLetter, DeadLetters
@@ -30,7 +32,9 @@ __all__ = [
     "DeadLetters",
     "Message",
     "Metrics",
+    "PgmqMissing",
     "Queue",
+    "QueueMissing",
     "consumer",
     "list_queues",
     "metrics_all",

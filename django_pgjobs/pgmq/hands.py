@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import threading
 import time
@@ -29,6 +30,8 @@ from django_pgjobs.pgmq.acks import Acks, Held
 from django_pgjobs.pgmq.consumers import Consumer
 from django_pgjobs.pgmq.messages import read
 from django_pgjobs.sessions import execute_on_django
+
+logger = logging.getLogger(__name__)
 
 
 class Late(PgJobsError):
@@ -103,35 +106,50 @@ class Threads:
 
     def _run(self, held: Held) -> Ended:
         process, began = os.getpid(), time.perf_counter()
+        error: BaseException | None = None
         try:
             leftovers.check_before()
             handle = self._handle_atomically if self._consumer.atomic else self._handle
             contextvars.Context().run(handle, held)
-            error: BaseException | None = None
         # SystemExit ends the handler, not the thread, and whatever else it raises is the message's too.
         except BaseException as raised:  # noqa: BLE001
             error = raised
         if os.getpid() != process:
             os._exit(1)  # a fork that the handler let return: these messages are not its own
-        left = leftovers.remove()
-        if left and error is None:
-            error = leftovers.TransactionLeftOpen.on(left)
         acknowledged = self._consumer.atomic and error is None
+        try:
+            left = leftovers.remove()
+            if left and error is None:
+                error = leftovers.TransactionLeftOpen.on(left)
+        # Cleaning up can fail too, with its connection for one. The thread must live.
+        except Exception as raised:  # noqa: BLE001
+            error = error or raised
+        error = None if acknowledged else error
         return Ended(held, error, time.perf_counter() - began, acknowledged)
 
     def _handle(self, held: Held) -> None:
         self._consumer.handler(read(held.text))
 
     def _handle_atomically(self, held: Held) -> None:
+        """Handle and acknowledge in one transaction; return only if that is committed."""
         alias = self._consumer.queue.alias
+        committed: list[bool] = []
         let_django_commit(alias)
-        with transaction.atomic(using=alias, durable=True):
-            self._handle(held)
-            if not Acks(self._consumer, execute_on_django(alias)).acknowledge([held]):
-                raise Late(
-                    "The message must be this worker's until its handler has ended, got one that somebody "
-                    "else has read since: nothing that the handler wrote is kept."
-                )
+        try:
+            with transaction.atomic(using=alias, durable=True):
+                # The first hook of all: what a later one raises does not undo the commit.
+                transaction.on_commit(lambda: committed.append(True), using=alias)
+                self._handle(held)
+                if not Acks(self._consumer, execute_on_django(alias)).acknowledge([held]):
+                    raise Late(
+                        "The message must be this worker's until its handler has ended, got one that "
+                        "somebody else has read since: nothing that the handler wrote is kept."
+                    )
+        except BaseException:
+            if not committed:
+                raise
+            text = "Message %s of %r is handled, but a function that it gave to on_commit() failed."
+            logger.exception(text, held.id, self._consumer.queue.name)
 
 
 class Loop:

@@ -231,6 +231,47 @@ def test_what_an_atomic_handler_wrote_before_it_failed_is_rolled_back(committed)
     assert counts() == (1, 0, 0)
 
 
+def test_an_atomic_handler_that_sets_a_rollback_has_failed(committed):
+    @consumer("emails", atomic=True)
+    def write(name):
+        Group.objects.create(name=name)
+        transaction.set_rollback(True)
+
+    committed.send("lost")
+    drain()
+
+    assert Group.objects.count() == 0
+    assert counts() == (1, 0, 0)
+    assert "TransactionManagementError" in column("headers")[0]
+
+
+def test_what_fails_after_the_commit_of_an_atomic_handler_undoes_nothing(committed, caplog):
+    @consumer("emails", atomic=True)
+    def write(name):
+        Group.objects.create(name=name)
+        transaction.on_commit(lambda: 1 / 0)
+
+    committed.send("kept")
+    drain()
+
+    assert Group.objects.count() == 1
+    assert counts() == (0, 1, 0)
+    assert "gave to on_commit() failed" in caplog.text
+
+
+def test_a_connection_that_is_lost_in_a_handler_is_its_failure_and_no_thread_ends(committed):
+    @consumer("emails", qty=1)
+    def cut(message):
+        if message == "cut":
+            with connection.cursor() as cursor:
+                cursor.execute("select pg_terminate_backend(pg_backend_pid())")
+
+    committed.send_batch(["cut", "fine", "fine"])
+    drain("--threads", "1")
+
+    assert counts() == (1, 2, 0)
+
+
 def test_an_atomic_handler_that_was_overtaken_keeps_nothing_and_says_so(committed, caplog):
     @consumer("emails", atomic=True)
     def overtaken(name):
@@ -420,6 +461,17 @@ def test_a_notification_wakes_a_consumer_that_polls_seldom(committed, caplog):
         eventually(lambda: "Listening for wake-ups" in caplog.text)
         committed.send("heard")
         eventually(lambda: seen == ["heard"])
+
+
+def test_two_processes_handle_each_message_once(committed):
+    seen = []
+    consumer("emails")(seen.append)
+    committed.send_batch(range(300))
+
+    with at_work(threads=3), at_work(threads=3):
+        eventually(lambda: counts() == (0, 300, 0))
+
+    assert sorted(seen) == list(range(300))
 
 
 # ------------------------------------------------------------------------------ beside jobs
