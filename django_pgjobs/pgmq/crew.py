@@ -27,6 +27,7 @@ class Crew:
         self._consumers = consumers
         self._options = options
         self._pumps: list[Pump] = []
+        self._stopping = False
         self._listeners: list[_QueueListener] = []
 
     @property
@@ -38,9 +39,11 @@ class Crew:
     def start(self, wake: Callable[[], None]) -> None:
         """Begin to read."""
         self._pumps = [self._pump(consumer, wake) for consumer in self._consumers]
+        if self._stopping:  # a signal came before the pumps were there
+            self.stop()
         for pump in self._pumps:
             pump.start()
-        if self._options.notify and not self._options.drain:
+        if self._options.notify and not self._options.drain and not self._stopping:
             aliases = sorted({consumer.queue.alias for consumer in self._consumers})
             self._listeners = [self._listener(alias) for alias in aliases]
 
@@ -53,6 +56,7 @@ class Crew:
 
     def stop(self) -> None:
         """Read no more; give back what no handler has begun; end after the rest."""
+        self._stopping = True
         for pump in self._pumps:
             pump.stop()
 

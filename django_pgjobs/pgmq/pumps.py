@@ -14,7 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from django_pgjobs import failures
+from psycopg import errors
+
+from django_pgjobs import failures, sessions
 from django_pgjobs.outages import Outage
 from django_pgjobs.pgmq.acks import ERROR, Acks, Held
 from django_pgjobs.pgmq.consumers import Consumer
@@ -48,7 +50,6 @@ class Pump:
         self._acks = Acks(consumer, self._session.execute)
         self._held: set[Held] = set()
         self._ended: list[Ended] = []
-        self._unstarted: list[Held] = []  # to be given back
         self._worn: list[Held] = []  # read too often: for no handler any more
         self._pace: float | None = None  # seconds that a handler takes, a moving average
         self._moved = 0.0  # when a message has last ended
@@ -165,10 +166,10 @@ class Pump:
         self._note_late([one for one in held if one.id not in mine], "while its handler runs")
 
     def _give_back(self) -> None:
-        self._unstarted += self._hands.take_back()
-        self._acks.give_back(self._unstarted)
-        self._held.difference_update(self._unstarted)
-        self._unstarted.clear()
+        """Let others read what no handler has begun. Once: read_ct falls, so a second try could meet theirs."""
+        unstarted = self._hands.take_back()
+        self._held.difference_update(unstarted)
+        self._acks.give_back(unstarted)
 
     def _settle(self) -> None:
         """Write what has ended, the good in one statement; what fails here is left for the next round."""
@@ -206,10 +207,16 @@ class Pump:
 
     def _give_up(self, held: Held, reason: str) -> None:
         letters = self._consumer.dead_letters
-        gone = self._acks.archive(held) if letters is None else self._acks.bury(held, reason)
         where = "the archive" if letters is None else f"the queue {letters.name!r}"
+        text = "Message %s of the queue %r is given up, and is in %s now: %s"
+        try:
+            gone = self._acks.archive(held) if letters is None else self._acks.bury(held, reason)
+        except (
+            errors.UndefinedTable
+        ) as error:  # of the dead letters: this message must hold up no other
+            text = "Message %s of the queue %r is given up, but cannot go into %s: %s. Create that queue."
+            gone, reason = {held.id}, sessions.reason(error)
         if gone:
-            text = "Message %s of the queue %r is given up, and is in %s now: %s"
             self._log(logging.ERROR, text, held, where, reason)
         self._held.discard(held)
 
@@ -223,7 +230,11 @@ class Pump:
         self, level: int, text: str, held: Held, *facts: object, error: BaseException | None = None
     ) -> None:
         extra = {"queue": self._name, "message_id": held.id, "read_ct": held.read_ct}
-        logger.log(level, text, held.id, self._name, *facts, exc_info=error, extra=extra)
+        try:
+            logger.log(level, text, held.id, self._name, *facts, exc_info=error, extra=extra)
+        # Whoever formats the record asks the exception, whose methods may raise even a SystemExit.
+        except BaseException:  # noqa: BLE001
+            logger.log(level, text, held.id, self._name, *facts, extra=extra)
 
 
 def _last_error(held: Held) -> str:

@@ -189,6 +189,38 @@ def test_a_message_that_was_read_too_often_is_not_handled_any_more(committed):
     assert letter.reason == "It was read 3 times, and no handler came to its end."
 
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise SystemExit(2)
+
+
+def test_an_error_that_cannot_be_shown_holds_nobody_up(committed):
+    @consumer("emails", qty=1)
+    def fail(message):
+        if message == "bad":
+            raise Unspeakable
+
+    committed.send_batch(["bad", "good"])
+    drain()
+
+    assert counts() == (1, 1, 0)
+
+
+def test_without_the_queue_of_the_dead_letters_a_message_stays_and_it_is_told(committed, caplog):
+    @consumer("emails", qty=1, max_reads=1, dead_letter="nowhere")
+    def fail(message):
+        if message == "bad":
+            raise ValueError
+
+    committed.send_batch(["bad", "good"])
+    drain()
+    committed.set_vt(column("msg_id"), 0)
+    drain()
+
+    assert counts() == (1, 1, 0)
+    assert caplog.text.count("cannot go into the queue 'nowhere'") == 2
+
+
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
 def test_whatever_a_handler_raises_is_its_message_s(committed, error):
     @consumer("emails", qty=1)
@@ -398,6 +430,18 @@ def test_a_stop_waits_for_what_runs_and_reads_no_more(committed, gate):
 
     assert counts() == (1, 1, 0)
     assert column("read_ct") == [0]
+
+
+def test_a_stop_that_comes_before_the_start_is_obeyed(committed):
+    consumer("emails")(print)
+    committed.send(1)
+    crew = Crew(list(consumers.consumers().values()), WorkerOptions(database="default"))
+
+    crew.stop()
+    crew.start(lambda: None)
+
+    eventually(lambda: not crew.busy)
+    assert counts() == (1, 0, 0)
 
 
 def test_what_no_handler_has_begun_is_given_back_at_once_and_counts_for_nothing(committed, gate):
