@@ -62,11 +62,7 @@ def encode(payload: Mapping[str, object], *, max_bytes: int) -> str:
     """
     if type(payload) is not dict:
         if not isinstance(payload, Mapping):
-            raise InvalidPayload(
-                RefusedError("a dict", shown(payload), "Pass the arguments by name.").message(
-                    "payload"
-                )
-            )
+            raise _no_payload("a dict", payload, "Pass the arguments by name.")
         payload = dict(payload)
     return encode_value(payload, max_bytes=max_bytes)
 
@@ -93,8 +89,7 @@ def decode(text: str) -> dict[str, object]:
     """
     payload = decode_value(text)
     if type(payload) is not dict:
-        refused = RefusedError("a JSON object", shown(payload), "Store the arguments by name.")
-        raise InvalidPayload(refused.message("payload"))
+        raise _no_payload("a JSON object", payload, "Store the arguments by name.")
     return payload
 
 
@@ -298,6 +293,10 @@ def _restored(stored: Any, depth: int) -> Any:
             return extensions.read(name, value)
     expected = f'{{"$type": one of dict, model, {", ".join(extensions.NAMES)}, "value": ...}}'
     raise RefusedError(expected, shown(name), "Correct the row, or run the version that wrote it.")
+
+
+def _no_payload(expected: str, got: object, advice: str) -> InvalidPayload:
+    return InvalidPayload(RefusedError(expected, shown(got), advice).message("payload"))
 
 
 def _too_deep(value: object) -> RefusedError:

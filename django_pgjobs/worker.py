@@ -159,9 +159,8 @@ class Worker:
     def _round(self) -> bool:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
-        beside = (
-            self._companion_busy
-        )  # before the claim: what ends after it may have enqueued something
+        # Asked before the claim: what ends after it may have enqueued something.
+        beside = self._companion_busy
         self._relay.carry(self._session.execute, self._handlers)
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
@@ -175,6 +174,8 @@ class Worker:
             logger.warning("A handler does not stop: worker %s is replaced.", self._lease.name)
             self._leave()
             return True
+        if self._leaving and self._companion:
+            self._companion.stop()
         if self._busy <= stuck and (self.stopping or self._leaving):
             return False
         drained = drained and self._intake.exhausted and not beside
@@ -308,8 +309,6 @@ class Worker:
     def _leave(self) -> None:
         """Claim nothing more, end with what is running, and be replaced at once."""
         self._leaving = True
-        if self._companion:
-            self._companion.stop()
         self._lease.board.leave()
 
     @property

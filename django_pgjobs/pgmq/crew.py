@@ -30,6 +30,9 @@ class Crew:
         self._stopping = False
         self._listeners: list[_QueueListener] = []
 
+    def __str__(self) -> str:
+        return f"messages of {', '.join(consumer.queue.name for consumer in self._consumers)}"
+
     @property
     def busy(self) -> int:
         """How many consumers have messages in hand, or with `--drain` may find some."""

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
+from django_pgjobs import leftovers
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.models import Job
 from django_pgjobs.pgmq import DeadLetters, Queue, consumer, consumers
@@ -304,6 +305,24 @@ def test_a_connection_that_is_lost_in_a_handler_is_its_failure_and_no_thread_end
     assert counts() == (1, 2, 0)
 
 
+def test_cleaning_up_that_fails_is_a_failure_and_no_thread_ends(committed, monkeypatch):
+    seen, remove = [], leftovers.remove
+
+    def fail_once():
+        if len(seen) == 1:
+            raise OperationalError("the connection is gone")
+        return remove()
+
+    monkeypatch.setattr(leftovers, "remove", fail_once)
+    consumer("emails", qty=1)(seen.append)
+    committed.send_batch([1, 2])
+
+    drain("--threads", "1")
+
+    assert seen == [1, 2]
+    assert counts() == (1, 1, 0)
+
+
 def test_an_atomic_handler_that_was_overtaken_keeps_nothing_and_says_so(committed, caplog):
     @consumer("emails", atomic=True)
     def overtaken(name):
@@ -555,6 +574,33 @@ def test_the_options_say_what_a_worker_serves(committed, arguments, jobs, messag
 
     assert Job.objects.done().count() == jobs
     assert counts()[1] == messages
+
+
+def test_a_worker_that_is_to_be_replaced_reads_no_more(committed):
+    @consumer("emails")
+    def send_on(n):
+        committed.send(n + 1)
+
+    committed.send(0)
+    noop.enqueue(i=1)
+
+    call_command("runjobs", max_jobs=1, verbosity=0)
+
+    assert Job.objects.done().count() == 1
+    assert len(column("1")) == 1
+
+
+def test_it_is_said_what_is_run(committed, capsys):
+    consumer("emails")(print)
+
+    for arguments in ((), ("--pgmq", "emails"), ("--queues", "mail")):
+        call_command("runjobs", "--drain", *arguments)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "Running jobs of every queue and messages of emails in this process.",
+        "Running messages of emails in this process.",
+        "Running jobs of mail in this process.",
+    ]
 
 
 def test_a_queue_without_a_consumer_is_a_usage_error(committed):

@@ -161,12 +161,11 @@ class Command(BaseCommand):
             return run_child(chosen, descriptors, crew)
         processes = options["processes"] if vars(self).get("_called_from_command_line") else 0
         if options["verbosity"]:
-            served = (
-                "no queue" if chosen.queues == [] else ", ".join(chosen.queues or ["every queue"])
-            )
+            jobs = chosen.queues != [] and ", ".join(chosen.queues or ["every queue"])
+            served = " and ".join([f"jobs of {jobs}"] * bool(jobs) + [str(crew)] * bool(crew))
             places = {0: "this process", 1: "one worker process"}
             where = places.get(processes, f"{processes} worker processes")
-            self.stderr.write(f"Running jobs of {served} in {where}.")
+            self.stderr.write(f"Running {served} in {where}.")
         if not processes:
             return run_alone(chosen, on_signals, crew)
         supervisor = Supervisor(chosen, processes)
