@@ -91,6 +91,7 @@ class DeadLetters:
 
         Raises:
             InvalidOption: the rate is none, or pgmq can have no queue named `into`.
+            QueueMissing: it has none.
 
         """
         rows = self._call(
@@ -99,6 +100,8 @@ class DeadLetters:
             into=None if into is None else check_name(into),
             interval=0.0 if rate is None else 1 / _checked(rate),
         )
+        if into is not None and not rows:
+            Queue(into, self.using).metrics()  # raises where the statement found no such queue
         return [message_id for message_id, _ in rows]
 
     def purge(self) -> int:

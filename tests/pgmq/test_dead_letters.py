@@ -120,6 +120,15 @@ def test_they_can_be_driven_into_another_queue(queue, dead):
     assert queue.read() == []
 
 
+def test_a_queue_to_drive_them_into_must_exist(queue, dead):
+    bury(queue, dead, 1)
+
+    with pytest.raises(QueueMissing, match="The queue 'nowhere' must exist"), transaction.atomic():
+        dead.redrive(into="nowhere")
+
+    assert dead.queue.metrics().length == 1
+
+
 def test_what_comes_from_no_queue_that_exists_stays(queue, dead):
     dead.queue.send("put here by hand")
     bury(queue, dead, "from a queue that goes")
