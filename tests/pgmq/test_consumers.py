@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, transaction
 
-from django_pgjobs import leftovers
+from django_pgjobs import job, leftovers
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.models import Job
 from django_pgjobs.pgmq import DeadLetters, Queue, consumer, consumers
@@ -553,6 +553,30 @@ def test_jobs_and_messages_that_follow_from_each_other_are_drained(committed):
 
     assert Job.objects.done().count() == 2
     assert counts() == (0, 1, 0)
+
+
+def test_a_message_that_the_last_job_sends_is_drained_too(committed, kinds):
+    consumer("emails")(print)
+
+    @job
+    def send_last():
+        eventually(a_consumer_has_looked)
+        committed.send("last")
+
+    send_last.enqueue()
+
+    drain("--poll", "600")
+
+    assert counts() == (0, 1, 0)
+
+
+def a_consumer_has_looked():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select 1 from pg_stat_activity where datname = current_database() "
+            "and state = 'idle' and query like '%pgmq.read(%' and pid <> pg_backend_pid()"
+        )
+        return cursor.fetchone()
 
 
 @pytest.mark.parametrize(
