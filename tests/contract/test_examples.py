@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from tests.contract import pages
 from tests.contract.projects import TUTORIAL, new_project
 
 RUN_APART = {TUTORIAL, "README.md"}
+if find_spec("pgmq") is None:
+    RUN_APART.add("docs/how-to/pgmq.md")
 PAGES = [
     name
     for name in pages.NAMES
@@ -29,8 +33,6 @@ def shop(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run_from_top_to_bottom(shop, name):
-    if "pgmq" in name:
-        pytest.importorskip("pgmq")
     shop.manage("flush", "-v0", "--no-input")
     shop.apply(pages.blocks(name))
 
