@@ -13,7 +13,9 @@
     ├── Discard                           raised by a handler: failed, and never to be tried again
     ├── JobCancelled                      raised by a handler: it stops, and the job is cancelled
     ├── WaitTimeout      (TimeoutError)   a job was not final within the time to wait for it
-    └── WaitInTransaction                 a job was waited for inside a transaction
+    ├── WaitInTransaction                 a job was waited for inside a transaction
+    ├── QueueMissing     (LookupError)    pgmq has no queue of this name
+    └── PgmqMissing                       pgmq is not installed on a database, or cannot be
 
     PgJobsWarning        (RuntimeWarning)
     └── ForeignTransaction                a job was enqueued outside the transaction that is open
@@ -156,6 +158,39 @@ class WaitTimeout(PgJobsError, TimeoutError):
 
 class WaitInTransaction(PgJobsError):
     """`Job.wait()` was called in a transaction, which may be what the job waits for."""
+
+
+class QueueMissing(PgJobsError, LookupError):
+    """pgmq has no queue of this name on this database. The server said so: a transaction is over."""
+
+    @classmethod
+    def of(cls, queue: str, alias: str) -> Self:
+        """Name the queue and the database."""
+        return cls(
+            f"The queue {queue!r} must exist in pgmq, got none of that name on the database {alias!r}. "
+            f"Create it: Queue({queue!r}).create(), or the migration operation CreateQueue({queue!r})."
+        )
+
+
+class PgmqMissing(PgJobsError):
+    """pgmq is not installed on this database, or cannot be. The server said so: a transaction is over."""
+
+    @classmethod
+    def of(cls, alias: str) -> Self:
+        """Name the database, on which there is nothing to install it from."""
+        return cls(
+            f"pgmq must be installed on the database {alias!r}, got a server without the extension and no "
+            "wheel with its SQL. Run pip install 'django-pgjobs[pgmq]', or have the extension added to the "
+            "server; then migrate."
+        )
+
+    @classmethod
+    def when_used(cls, alias: str, said: str) -> Self:
+        """Name the database, and what the server said about a statement that needs it."""
+        return cls(
+            f"pgmq must be installed on the database {alias!r}, got: {said}. Add 'django_pgjobs.pgmq' to "
+            "INSTALLED_APPS and migrate; a pgmq that is there is too old, and must be upgraded."
+        )
 
 
 class PgJobsWarning(RuntimeWarning):

@@ -19,6 +19,7 @@ from io import FileIO
 from django_pgjobs import conf
 from django_pgjobs.board import Board
 from django_pgjobs.children import ASK_TO_STOP, STOPPED
+from django_pgjobs.companions import NOBODY, Companion
 from django_pgjobs.keeper import Keeper, kept
 from django_pgjobs.leases import Lease
 from django_pgjobs.sessions import CONNECTION_ERRORS, Session
@@ -33,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _LOOK = 1.0  # seconds between two looks whether a statement goes unanswered
 
 
-def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
+def run_alone(options: WorkerOptions, on_signals: OnSignals, companion: Companion = NOBODY) -> int:
     """Run a worker that keeps its lease in a thread of its own; return its exit status."""
     # Whatever ends the worker ends what is beside it: a lease that is kept on would hold its jobs.
     with (
@@ -41,7 +42,7 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals) -> int:
         closing(Board.create(options.most_held)) as board,
     ):
         lease = Lease.register(session.execute, board, pid=os.getpid(), **options.told)
-        worker = Worker(options, lease, session)
+        worker = Worker(options, lease, session, companion)
         keeper = Keeper(options.database)
         if options.drain:
             keeper.ticker.fire_once()  # what is due by now is drained too
@@ -73,7 +74,7 @@ def _watched(session: Session, keeper: Keeper) -> Iterator[None]:
         ended.set()
 
 
-def run_child(options: WorkerOptions, descriptors: str) -> int:
+def run_child(options: WorkerOptions, descriptors: str, companion: Companion = NOBODY) -> int:
     """Run a worker whose lease its supervisor keeps; return its exit status."""
     _leave_signals_to_the_supervisor()
     _die_with_parent()
@@ -85,7 +86,7 @@ def run_child(options: WorkerOptions, descriptors: str) -> int:
     if not identity:
         return 1  # the supervisor is gone already
     session = Session(options.database)
-    worker = Worker(options, Lease(int(identity), name, board), session)
+    worker = Worker(options, Lease(int(identity), name, board), session, companion)
     threading.Thread(
         target=_obey, args=(orders, worker, session), name="pgjobs-orders", daemon=True
     ).start()

@@ -14,11 +14,12 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import django.db
 import psycopg
+from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from django_pgjobs import statements
@@ -44,8 +45,10 @@ class Deaf(Exception):
 class Ear:
     """One connection that listens."""
 
-    def __init__(self, alias: str, bell: socket.socket) -> None:
-        """Connect and listen; when something comes from `bell`, no wait takes time any more.
+    def __init__(
+        self, alias: str, bell: socket.socket, channels: Sequence[str] = (CHANNEL,)
+    ) -> None:
+        """Connect and listen to the channels; when something comes from `bell`, no wait takes time any more.
 
         Raises:
             Deaf: the session is lent by a pooler, and a LISTEN would be left in it for others.
@@ -57,12 +60,13 @@ class Ear:
             raise Deaf("a pooler in transaction mode")
         self._pgconn = self._wrapper.connection.pgconn
         self._heard: list[tuple[str, str]] = []
-        # What comes with the answers to these two would be dropped without a handler.
+        # What comes with the answers to these would be dropped without a handler.
         self._wrapper.connection.add_notify_handler(
             lambda notice: self._heard.append((notice.channel, notice.payload))
         )
-        self._wrapper.connection.execute(f"listen {CHANNEL}")
-        self._wrapper.connection.execute(f"listen {_TEST_CHANNEL}")
+        for channel in (*channels, _TEST_CHANNEL):
+            listen = sql.SQL("listen {}").format(sql.Identifier(channel))
+            self._wrapper.connection.execute(listen)
         self._sign_of_life = self._asked = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._pgconn.socket, selectors.EVENT_READ)
@@ -106,6 +110,8 @@ class Ear:
 class Listener:
     """Listens until it is closed, on one connection after the other."""
 
+    channels: Sequence[str] = (CHANNEL,)
+
     def __init__(
         self, listen: str, jobs: str, serves: Callable[[str], bool], wake: Callable[[], None]
     ) -> None:
@@ -139,7 +145,7 @@ class Listener:
         backoff = _FIRST_BACKOFF
         while not self._closed.is_set():
             try:
-                with closing(Ear(self._alias, self._bell)) as ear:
+                with closing(Ear(self._alias, self._bell, self.channels)) as ear:
                     self._test(ear)
                     backoff = _FIRST_BACKOFF
                     logger.info("Listening for wake-ups on the database %r.", self._alias)
@@ -179,7 +185,7 @@ class Listener:
         """Hear what comes next, wake the worker where that is due."""
         heard = ear.hear(min(until, self._look_at))
         now = time.monotonic()
-        if any(channel == CHANNEL and self._is_for_us(payload) for channel, payload in heard):
+        if any(self._is_for_us(channel, payload) for channel, payload in heard):
             self._wanted = True
             self._until = now + LONGEST_PAUSE
             self._gap = LOOK
@@ -192,5 +198,5 @@ class Listener:
             self._gap *= 2
         return heard
 
-    def _is_for_us(self, payload: str) -> bool:
-        return payload == EVERY_QUEUE or self._serves(payload)
+    def _is_for_us(self, channel: str, payload: str) -> bool:
+        return channel == CHANNEL and (payload == EVERY_QUEUE or self._serves(payload))

@@ -62,17 +62,27 @@ def encode(payload: Mapping[str, object], *, max_bytes: int) -> str:
         InvalidPayload: naming the path of what cannot be stored, or for more than `max_bytes` in UTF-8.
 
     """
+    if type(payload) is not dict:
+        if not isinstance(payload, Mapping):
+            raise _no_payload("a dict", payload, "Pass the arguments by name.")
+        payload = dict(payload)
+    text = _flat(payload)
+    if text is not None and len(text) <= max_bytes // _LONGEST_CHARACTER:
+        return text
+    return encode_value(payload, max_bytes=max_bytes)
+
+
+def encode_value(value: object, *, max_bytes: int, root: str = "payload") -> str:
+    """Return any value as JSON text, as `encode()` does; `root` is what messages call it.
+
+    Raises:
+        InvalidPayload: as above.
+
+    """
     try:
-        if type(payload) is not dict:
-            if not isinstance(payload, Mapping):
-                raise RefusedError("a dict", shown(payload), "Pass the arguments by name.")
-            payload = dict(payload)
-        text = _flat(payload)
-        if text is not None and len(text) <= max_bytes // _LONGEST_CHARACTER:
-            return text
-        return _Encoder(max_bytes).encode(payload)
+        return _Encoder(max_bytes).encode(value)
     except RefusedError as refused:
-        raise InvalidPayload(refused.message("payload")) from None
+        raise InvalidPayload(refused.message(root)) from None
 
 
 def decode(text: str) -> dict[str, object]:
@@ -82,13 +92,23 @@ def decode(text: str) -> dict[str, object]:
         InvalidPayload: naming the path of what cannot be read, or whose row does not exist any more.
 
     """
-    try:
-        payload = _restored(_parsed(text), 0)
-        if type(payload) is not dict:
-            raise RefusedError("a JSON object", shown(payload), "Store the arguments by name.")
-    except RefusedError as refused:
-        raise InvalidPayload(refused.message("payload")) from None
+    payload = decode_value(text)
+    if type(payload) is not dict:
+        raise _no_payload("a JSON object", payload, "Store the arguments by name.")
     return payload
+
+
+def decode_value(text: str, *, root: str = "payload") -> Any:
+    """Return the value of any such JSON text; `root` is what messages call it.
+
+    Raises:
+        InvalidPayload: as above.
+
+    """
+    try:
+        return _restored(_parsed(text), 0)
+    except RefusedError as refused:
+        raise InvalidPayload(refused.message(root)) from None
 
 
 def names_instance(text: str) -> bool:
@@ -296,6 +316,10 @@ def _restored(stored: Any, depth: int) -> Any:
             return extensions.read(name, value)
     expected = f'{{"$type": one of dict, model, {", ".join(extensions.NAMES)}, "value": ...}}'
     raise RefusedError(expected, shown(name), "Correct the row, or run the version that wrote it.")
+
+
+def _no_payload(expected: str, got: object, advice: str) -> InvalidPayload:
+    return InvalidPayload(RefusedError(expected, shown(got), advice).message("payload"))
 
 
 def _too_deep(value: object) -> RefusedError:

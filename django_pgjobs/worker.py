@@ -21,6 +21,7 @@ from django_pgjobs import claims, conf, execution, forks, outcomes, resources
 from django_pgjobs.attempts import Held, Inbox, News, Turn
 from django_pgjobs.charges import Losses
 from django_pgjobs.claims import Claim, Token
+from django_pgjobs.companions import NOBODY, Companion
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
@@ -52,8 +53,11 @@ class RunnerFailed(PgJobsError):
 class Worker:
     """One worker in this process."""
 
-    def __init__(self, options: WorkerOptions, lease: Lease, session: Session) -> None:
+    def __init__(
+        self, options: WorkerOptions, lease: Lease, session: Session, companion: Companion = NOBODY
+    ) -> None:
         """Prepare to work under `lease`, on a connection that nobody else uses."""
+        self._companion = companion
         self._options = options
         self._lease = lease
         self._session = session
@@ -76,6 +80,7 @@ class Worker:
         """Begin to stop: no new claims. Called again, do not wait for running jobs. For signals."""
         now = time.monotonic()
         self._stop_by = now if self.stopping else now + self._options.shutdown_timeout
+        self._companion.stop()
         self._inbox.put(None)
 
     def lose(self) -> None:
@@ -100,11 +105,13 @@ class Worker:
         self._transactions = self._handlers.transactions
         logger.info("Worker %s started.", self._lease.name)
         listener = self._listen() if self._options.notify and not self._options.drain else None
+        self._companion.start(lambda: self._inbox.put(None))
         try:
             self._persist(self._round)
-            interrupted = self._give_up_running()
+            interrupted = self._give_up_running() or self._companion.busy
         finally:
             self._handlers.close()
+            self._companion.close()
             if listener is not None:
                 listener.close()
         logger.info("Worker %s stopped.", self._lease.name)
@@ -145,6 +152,8 @@ class Worker:
     def _round(self) -> bool:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
+        # Asked before the claim: what ends after it may have enqueued something.
+        beside = self._companion.busy
         self._relay.carry(self._session.execute, self._handlers)
         self._give_back()
         self._unsettled += self._losses.retake(self._session.execute)
@@ -158,9 +167,12 @@ class Worker:
             logger.warning("A handler does not stop: worker %s is replaced.", self._lease.name)
             self._leave()
             return True
+        if self._leaving:
+            self._companion.stop()
         if self._busy <= stuck and (self.stopping or self._leaving):
             return False
-        if not self._busy and self._options.drain and self._intake.exhausted and drained:
+        drained = drained and self._intake.exhausted and not beside
+        if not self._busy and self._options.drain and drained:
             return False
         if time.monotonic() >= self._stop_by:
             return False
@@ -337,6 +349,8 @@ class Worker:
         self._settled += len(settled)
         if settled and self._transactions:
             self._transactions.doubt()  # what ended may have enqueued something
+        if settled:
+            self._companion.doubt()
         self._unsettled = [o for o in self._unsettled if id(o) not in settled]
 
     def _drop(self, job: int) -> None:
@@ -385,8 +399,9 @@ class Worker:
 
     @property
     def _busy(self) -> int:
-        """How many jobs are here, or may be in a moment."""
-        return len(self._held) + (self._transactions.busy if self._transactions else 0)
+        """How many jobs are here, or may be in a moment, and how much goes on beside them."""
+        jobs = len(self._held) + (self._transactions.busy if self._transactions else 0)
+        return jobs + self._companion.busy
 
     def _note_decided(self, token: Token) -> None:
         if self._transactions:

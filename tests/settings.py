@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from importlib.util import find_spec
 
 from example_project.database_url import database_from_url
 from example_project.settings import ADMIN_APPS, ADMIN_MIDDLEWARE, TEMPLATES  # noqa: F401 -- a setting
@@ -12,7 +13,9 @@ SECRET_KEY = "of the tests, and of nothing else"  # noqa: S105
 # What protects real passwords takes half a second each time.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 USE_TZ = True
-INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "tests.app"]
+# An environment without the wheel of pgmq tests that nothing else needs it.
+PGMQ_APPS = ["django_pgjobs.pgmq"] if find_spec("pgmq") else []
+INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", *PGMQ_APPS, "tests.app"]
 MIDDLEWARE = ["tests.policy.strict", *ADMIN_MIDDLEWARE]
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"

@@ -17,6 +17,8 @@ from tests.app import (  # noqa: F401 -- they register handlers
 
 if os.environ.get("PGJOBS_TEST_LIMITED"):
     from tests.app import limited_probes  # noqa: F401 -- likewise
+if os.environ.get("PGJOBS_TEST_PGMQ"):
+    from tests.app import pgmq_probes  # noqa: F401 -- likewise
 
 
 @job

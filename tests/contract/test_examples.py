@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from tests.contract import pages
 from tests.contract.projects import TUTORIAL, new_project
 
 RUN_APART = {TUTORIAL, "README.md"}
+if find_spec("pgmq") is None:
+    RUN_APART.add("docs/how-to/pgmq.md")
 PAGES = [
     name
     for name in pages.NAMES

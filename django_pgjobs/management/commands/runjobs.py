@@ -7,12 +7,14 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
+from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 from psycopg import errors
 
 from django_pgjobs import conf
 from django_pgjobs.children import CHILD
 from django_pgjobs.claims import Served
+from django_pgjobs.companions import NOBODY, Companion
 from django_pgjobs.launch import run_alone, run_child
 from django_pgjobs.limited_claims import declared
 from django_pgjobs.management import arguments
@@ -42,6 +44,12 @@ class Command(BaseCommand):
             metavar="A,B",
             default=[],
             help="serve every queue but these",
+        )
+        parser.add_argument(
+            "--pgmq",
+            type=arguments.queues,
+            metavar="A,B",
+            help="consume only these queues of pgmq, and without --queues run no jobs",
         )
         parser.add_argument(
             "--threads",
@@ -113,9 +121,10 @@ class Command(BaseCommand):
                 "django_pgjobs.testing.drain(), or a TransactionTestCase (with pytest: transactional_db)."
             )
         settings, poll, wait = conf.get(), options["poll"], options["shutdown_timeout"]
+        alone = options["pgmq"] is not None and options["queues"] is None
         chosen = WorkerOptions(
             database=database,
-            queues=options["queues"],
+            queues=[] if alone else options["queues"],
             exclude=options["exclude"],
             threads=options["threads"],
             async_concurrency=options["async_concurrency"],
@@ -147,16 +156,45 @@ class Command(BaseCommand):
             sys.exit(status)
 
     def _run(self, chosen: WorkerOptions, options: dict[str, Any]) -> int:
+        crew = _crew(chosen, options["pgmq"])
         if descriptors := os.environ.pop(CHILD, None):  # not for what a handler starts
-            return run_child(chosen, descriptors)
+            return run_child(chosen, descriptors, crew)
         processes = options["processes"] if vars(self).get("_called_from_command_line") else 0
         if options["verbosity"]:
-            served = ", ".join(chosen.queues or ["every queue"])
+            jobs = chosen.queues != [] and ", ".join(chosen.queues or ["every queue"])
+            served = " and ".join(
+                [f"jobs of {jobs}"] * bool(jobs) + [str(crew)] * (crew is not NOBODY)
+            )
             places = {0: "this process", 1: "one worker process"}
             where = places.get(processes, f"{processes} worker processes")
-            self.stderr.write(f"Running jobs of {served} in {where}.")
+            self.stderr.write(f"Running {served} in {where}.")
         if not processes:
-            return run_alone(chosen, on_signals)
+            return run_alone(chosen, on_signals, crew)
         supervisor = Supervisor(chosen, processes)
         with on_signals(supervisor.stop, supervisor.wake):
             return supervisor.run()
+
+
+def _crew(chosen: WorkerOptions, names: list[str] | None) -> Companion:
+    """Return the consumers of pgmq that run here: these, or all where no queue of jobs was named either."""
+    if not apps.is_installed("django_pgjobs.pgmq"):
+        if names is None:
+            return NOBODY
+        raise CommandError(
+            "--pgmq must not be given without pgmq. Add 'django_pgjobs.pgmq' to INSTALLED_APPS.",
+            returncode=2,
+        )
+    from django_pgjobs.pgmq.consumers import consumers  # noqa: PLC0415 -- an app of its own
+    from django_pgjobs.pgmq.crew import Crew  # noqa: PLC0415 -- likewise
+
+    declared = consumers()
+    if names is None:
+        names = [] if chosen.queues is not None else list(declared)
+    if unknown := [name for name in names if name not in declared]:
+        known = ", ".join(sorted(declared)) or "none"
+        raise CommandError(
+            f"--pgmq must name queues that have a consumer, got {', '.join(unknown)}. Those that have are: "
+            f"{known}.",
+            returncode=2,
+        )
+    return Crew([declared[name] for name in names], chosen) if names else NOBODY

@@ -1,0 +1,114 @@
+"""What a worker writes about messages that it has read: acknowledge, prolong, give back, fail.
+
+pgmq's own functions do not ask whether a message is still one's own: after its time was over, somebody else may
+have read it. `read_ct` rises with each read, so it tells them apart.
+
+Invariant: every write names the message and the read (id, read_ct), and changes nothing of one that somebody
+else has read since. Those that are returned are the ones that were changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django_pgjobs.pgmq import calls
+from django_pgjobs.pgmq.consumers import Consumer
+from django_pgjobs.pgmq.dead_letters import bury_params
+from django_pgjobs.pgmq.names import table_of
+from django_pgjobs.sessions import Execute
+
+ERROR = "x-pgjobs-error"  # the header that says what the last handler failed of
+
+# All are run by the pump of a consumer, the first two by its threads too, where the handler is atomic. Raw: one
+# statement for many messages, each with its own read_ct. By the primary key.
+_HELD = "unnest(%(ids)s::bigint[], %(reads)s::integer[]) as held (id, read_ct)"
+_MINE = "q.msg_id = held.id and q.read_ct = held.read_ct"
+
+# Locked before pgmq is called, so that nobody reads them in between.
+_LOCKED = f"""
+    select array_agg(msg_id) from (
+        select q.msg_id from {{table}} as q join {_HELD} on {_MINE} order by q.msg_id for update of q
+    ) as mine
+"""
+_ARCHIVE = f"select id from pgmq.archive(%(queue)s::text, ({_LOCKED})) as id"
+_DELETE = f"select id from pgmq.delete(%(queue)s::text, ({_LOCKED})) as id"
+
+_PROLONG = f"""
+    update {{table}} as q set vt = clock_timestamp() + make_interval(secs => %(vt)s)
+    from {_HELD} where {_MINE} returning q.msg_id
+"""
+
+# A read that led to nothing counts for nothing.
+_GIVE_BACK = f"""
+    update {{table}} as q set vt = clock_timestamp(), read_ct = q.read_ct - 1
+    from {_HELD} where {_MINE} returning q.msg_id
+"""
+
+_FAIL = f"""
+    update {{table}} as q set headers =
+        case when jsonb_typeof(q.headers) = 'object' then q.headers else '{{{{}}}}' end
+        || jsonb_build_object(%(key)s::text, %(error)s::jsonb)
+    from {_HELD} where {_MINE} returning q.msg_id
+"""
+
+
+class Held(NamedTuple):
+    """A message that was read, as the JSON text that it is."""
+
+    id: int
+    read_ct: int
+    text: str | None
+    headers: str | None
+
+
+class Acks:
+    """The writes of one consumer, on a connection of the caller's."""
+
+    def __init__(self, consumer: Consumer, execute: Execute) -> None:
+        """Remember whose they are."""
+        self._consumer = consumer
+        self._execute = execute
+        self._table = table_of(consumer.queue.name)
+
+    def read(self, qty: int) -> list[Held]:
+        """Read up to so many messages."""
+        name, vt = self._consumer.queue.name, self._consumer.vt
+        rows = self._execute(calls.READ, {"queue": name, "vt": vt, "qty": qty})
+        return [Held(row[0], row[1], row[4], row[5]) for row in rows]
+
+    def acknowledge(self, held: Sequence[Held]) -> set[int]:
+        """Archive or delete what was handled."""
+        return self._write(_DELETE if self._consumer.delete else _ARCHIVE, held)
+
+    def archive(self, held: Held) -> set[int]:
+        """Archive what is given up, for there are no dead letters."""
+        return self._write(_ARCHIVE, [held])
+
+    def prolong(self, held: Sequence[Held]) -> set[int]:
+        """Hide messages for their time once more, from now on."""
+        return self._write(_PROLONG, held, vt=self._consumer.vt)
+
+    def give_back(self, held: Sequence[Held]) -> set[int]:
+        """Let others read at once what was not handled."""
+        return self._write(_GIVE_BACK, held)
+
+    def fail(self, held: Held, error: Mapping[str, object]) -> set[int]:
+        """Write the error into the headers. The message is read again when its time is over."""
+        return self._write(_FAIL, [held], key=ERROR, error=json.dumps(error))
+
+    def bury(self, held: Held, reason: str) -> set[int]:
+        """Move what is given up to the dead letters, with the reason."""
+        letters = self._consumer.dead_letters
+        assert letters is not None  # noqa: S101 -- for the types
+        params = bury_params(letters.name, self._consumer.queue.name, held.id, held.read_ct, reason)
+        rows = self._execute(calls.BURY.format(table=self._table), params)
+        return {held.id} if rows else set()
+
+    def _write(self, sql: str, held: Sequence[Held], **params: Any) -> set[int]:
+        if not held:
+            return set()
+        ids, reads = [one.id for one in held], [one.read_ct for one in held]
+        given = {"queue": self._consumer.queue.name, "ids": ids, "reads": reads, **params}
+        return {row[0] for row in self._execute(sql.format(table=self._table), given)}

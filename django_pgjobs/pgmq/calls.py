@@ -1,0 +1,137 @@
+"""The SQL of queues: calls of pgmq's functions, on Django's own connection and in its transaction.
+
+Raw, since the ORM calls no functions that return rows. All but the last are run by `Queue`. A name goes to pgmq
+as a parameter, and pgmq quotes it; where pgmq has no function, `{table}` is a name that is quoted. pgmq's own
+indexes serve them, the primary key `msg_id` and `vt`.
+
+Invariant: columns are asked for by name, so that a pgmq with more of them is as good; and what the server
+says of a queue or a pgmq that is missing is told in words that say what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import ProgrammingError
+from psycopg import errors
+
+from django_pgjobs.exceptions import PgmqMissing, QueueMissing
+from django_pgjobs.sessions import Rows, execute_on_django, reason
+
+CREATE = "select pgmq.create(%(queue)s::text)"
+CREATE_UNLOGGED = "select pgmq.create_unlogged(%(queue)s::text)"
+DROP = "select pgmq.drop_queue(%(queue)s::text)"
+PURGE = "select pgmq.purge_queue(%(queue)s::text)"
+
+# When a message can be seen, by the database's clock: `at` that time, or else in `seconds`.
+_WHEN = """
+    coalesce(%(at)s::timestamptz,
+        clock_timestamp() + make_interval(secs => %(seconds)s::double precision))
+"""
+
+SEND = f"""
+    select pgmq.send(%(queue)s::text, %(message)s::jsonb, %(headers)s::jsonb, {_WHEN})
+"""
+SEND_BATCH = f"""
+    select pgmq.send_batch(
+        %(queue)s::text, %(messages)s::text[]::jsonb[], %(headers)s::text[]::jsonb[], {_WHEN})
+"""
+
+_COLUMNS = "msg_id, read_ct, enqueued_at, vt, message, headers"
+READ = f"""
+    select {_COLUMNS} from pgmq.read(%(queue)s::text, %(vt)s::integer, %(qty)s::integer)
+    order by msg_id
+"""
+READ_WITH_POLL = f"""
+    select {_COLUMNS} from pgmq.read_with_poll(%(queue)s::text, %(vt)s::integer, %(qty)s::integer,
+        %(seconds)s::integer, %(interval)s::integer)
+    order by msg_id
+"""
+POP = f"""
+    select {_COLUMNS} from pgmq.pop(%(queue)s::text, %(qty)s::integer) order by msg_id
+"""
+SET_VT = f"""
+    select {_COLUMNS} from pgmq.set_vt(%(queue)s::text, %(ids)s::bigint[], {_WHEN}) order by msg_id
+"""
+
+ARCHIVE = "select id from pgmq.archive(%(queue)s::text, %(ids)s::bigint[]) as id order by id"
+DELETE = "select id from pgmq.delete(%(queue)s::text, %(ids)s::bigint[]) as id order by id"
+
+_FIGURES = """
+    queue_name, queue_length, queue_visible_length, newest_msg_age_sec, oldest_msg_age_sec,
+    total_messages, scrape_time
+"""
+METRICS = f"select {_FIGURES} from pgmq.metrics(%(queue)s::text)"
+METRICS_ALL = f"select {_FIGURES} from pgmq.metrics_all() order by queue_name"
+
+ENABLE_NOTIFY = "select pgmq.enable_notify_insert(%(queue)s::text, %(throttle)s::integer)"
+DISABLE_NOTIFY = "select pgmq.disable_notify_insert(%(queue)s::text)"
+
+# Run by DeadLetters, which looks without reading: pgmq has no function for that. By the primary key.
+PEEK = f"""
+    select {_COLUMNS} from {{table}} where msg_id > %(after)s order by msg_id limit %(qty)s
+"""
+
+# Run by DeadLetters.bury(): one statement, so that the message is in one of the queues, whatever happens. Only who
+# has read it last may: read_ct rises with each read. By the primary key.
+BURY = """
+    with dead as (
+        delete from {table} where msg_id = %(id)s and read_ct = %(read_ct)s
+        returning message, case when jsonb_typeof(headers) = 'object' then headers else '{{}}' end
+            || jsonb_build_object(%(key)s::text, jsonb_build_object(
+                'queue', %(source)s::text, 'id', msg_id, 'read_ct', read_ct,
+                'enqueued_at', enqueued_at, 'reason', %(reason)s::text)) as headers
+    )
+    select pgmq.send(%(queue)s::text, message, headers, clock_timestamp()) from dead
+"""
+
+# Run by DeadLetters.redrive(): one statement, as above. What another one is moving is passed over, and
+# headers that were null are null again. The n-th message is seen n - 1 intervals later.
+REDRIVE = """
+    with chosen as (
+        select msg_id, coalesce(%(into)s::text, headers -> %(key)s::text ->> 'queue') as target
+        from {table} where %(ids)s::bigint[] is null or msg_id = any(%(ids)s::bigint[])
+        order by msg_id for update skip locked
+    ), moved as (
+        delete from {table} as q using chosen join pgmq.meta on meta.queue_name = chosen.target
+        where q.msg_id = chosen.msg_id
+        returning q.msg_id, target, message, case jsonb_typeof(headers)
+            when 'object' then nullif(headers - %(key)s::text, '{{}}') else headers end as headers
+    ), ranked as (
+        select *, row_number() over (order by msg_id) - 1 as place from moved
+    )
+    select msg_id, pgmq.send(target, message, headers,
+        clock_timestamp() + place * make_interval(secs => %(interval)s::double precision))
+    from ranked order by msg_id
+"""
+
+
+def call(alias: str, sql: str, params: Mapping[str, Any], queue: str = "") -> Rows:
+    """Execute one of these about `queue` and return its rows.
+
+    Raises:
+        QueueMissing: pgmq has no such queue.
+        PgmqMissing: the database has no pgmq, or too old a one.
+
+    """
+    with explained(alias, queue):
+        return execute_on_django(alias)(sql, {"queue": queue, **params})
+
+
+@contextmanager
+def explained(alias: str, queue: str = "") -> Iterator[None]:
+    """Tell in other words what the server says about what is missing."""
+    try:
+        yield
+    except ProgrammingError as error:
+        said = error.__cause__
+        # enable_notify_insert() looks for the queue itself; all else that pgmq refuses was refused before.
+        if queue and isinstance(said, errors.UndefinedTable | errors.RaiseException):
+            raise QueueMissing.of(queue, alias) from error
+        if isinstance(
+            said, errors.InvalidSchemaName | errors.UndefinedFunction | errors.UndefinedTable
+        ):
+            raise PgmqMissing.when_used(alias, reason(said)) from error
+        raise

@@ -1,0 +1,246 @@
+"""The loop that serves one consumer: read, hand over, prolong, acknowledge.
+
+It is a thread with a connection of its own. Acknowledgements go together, and a message is held by (id, read_ct):
+one that was lost and read again is another one.
+
+Invariant: a message leaves the queue only after its handler has returned, or was given up for good; whatever stops
+in between, it is read again when its time is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from psycopg import errors
+
+from django_pgjobs import failures, sessions
+from django_pgjobs.outages import Outage
+from django_pgjobs.pgmq.acks import ERROR, Acks, Held
+from django_pgjobs.pgmq.consumers import Consumer
+from django_pgjobs.pgmq.hands import Ended, Hands, Inbox, Late
+from django_pgjobs.pgmq.messages import read
+from django_pgjobs.sessions import DATABASE_ERRORS, Session
+
+logger = logging.getLogger(__name__)
+
+_PART = 3  # a message is prolonged when this part of its time is over
+# Work that may wait here for a thread, in seconds. Short messages are read ahead, long ones are not, so that none
+# waits behind them while another process is idle.
+_AHEAD = 0.05
+
+
+class Pump:
+    """Serves one consumer until it is stopped."""
+
+    def __init__(
+        self, consumer: Consumer, hands: Hands, inbox: Inbox, poll: float, wake: Callable[[], None]
+    ) -> None:
+        """Prepare; `wake` is called when there is nothing left to do."""
+        self.exhausted = False  # the last look found nothing to read
+        self._consumer = consumer
+        self._name = consumer.queue.name
+        self._hands = hands
+        self._inbox = inbox
+        self._poll = poll
+        self._wake = wake
+        self._session = Session(consumer.queue.alias)
+        self._acks = Acks(consumer, self._session.execute)
+        self._held: set[Held] = set()
+        self._ended: list[Ended] = []
+        self._worn: list[Held] = []  # read too often: for no handler any more
+        self._pace: float | None = None  # seconds that a handler takes, a moving average
+        self._moved = 0.0  # when a message has last ended
+        self._prolong_at = 0.0
+        self._stopping = self._over = False
+        self._thread = threading.Thread(target=self._run, name=f"pgmq-{self._name}", daemon=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages are held here, or may be in a moment."""
+        return bool(self._held) or (self._stopping and not self._over)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more, and end after what is running."""
+        self._stopping = True
+        self._inbox.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Wait so long for the end."""
+        self._thread.join(seconds)
+
+    def look(self) -> None:
+        """Look for messages now. Any thread may call it."""
+        self._inbox.put(None)
+
+    def _run(self) -> None:
+        outage = Outage()
+        try:
+            while self._try(outage):
+                pass
+        finally:
+            self._hands.close()
+            self._session.close()
+            self._over = True
+            self._wake()
+
+    def _try(self, outage: Outage) -> bool:
+        """Make a round; say whether there is a next one."""
+        try:
+            pause = self._round()
+        except DATABASE_ERRORS as error:
+            self._session.close()
+            pause = outage.note(error)
+        # Messages are held here: whatever is wrong, they must be prolonged and acknowledged.
+        except Exception:
+            logger.exception("The consumer of the queue %r has failed, and goes on.", self._name)
+            pause = self._poll
+        else:
+            outage.end()
+        if self._stopping and not self._held:
+            return False
+        self._collect(pause)
+        return True
+
+    def _round(self) -> float:
+        """Write what is to be written, read what there is room for; return how long nothing is due."""
+        self._settle()
+        if self._stopping or self._stalls:
+            self._give_back()
+        if self._held and time.monotonic() >= self._prolong_at:
+            self._prolong()
+        room = self._depth - len(self._held)
+        if room > 0 and not self._stopping:
+            self._read(room)
+        return 0.0 if self._worn else min(self._poll, self._consumer.vt / _PART)
+
+    @property
+    def _depth(self) -> int:
+        """How many messages to hold: one for each thread, and short ones ahead, by their pace."""
+        depth = capacity = self._hands.capacity
+        if self._pace is not None:
+            depth += int(_AHEAD * capacity / max(self._pace, 1e-6))
+        return min(depth, self._consumer.qty)
+
+    @property
+    def _stalls(self) -> bool:
+        """Whether messages that were read ahead wait, since the handlers have become slow."""
+        waited = time.monotonic() - self._moved
+        if len(self._held) <= self._hands.capacity or waited <= max(self._poll, _AHEAD):
+            return False
+        self._pace = waited
+        return True
+
+    def _collect(self, seconds: float) -> None:
+        ended = [news for news in self._inbox.take(seconds) if news is not None]
+        for one in ended:
+            pace = one.seconds if self._pace is None else self._pace
+            self._pace = 0.9 * pace + 0.1 * one.seconds
+        if ended:
+            self._moved = time.monotonic()
+        self._ended += ended
+
+    def _read(self, room: int) -> None:
+        self.exhausted = False
+        found = self._acks.read(room)
+        if not self._held:
+            self._moved = time.monotonic()
+            self._prolong_at = self._moved + self._consumer.vt / _PART
+        self._held.update(found)
+        self._worn += [held for held in found if held.read_ct > self._consumer.max_reads]
+        self._hands.put([held for held in found if held not in self._worn])
+        self.exhausted = len(found) < room
+        if self.exhausted and not self._held:
+            self._wake()
+
+    def _prolong(self) -> None:
+        held = list(self._held)
+        mine = self._acks.prolong(held)
+        self._prolong_at = time.monotonic() + self._consumer.vt / _PART
+        self._note_late([one for one in held if one.id not in mine], "while its handler runs")
+
+    def _give_back(self) -> None:
+        """Let others read what no handler has begun. Once: read_ct falls, so a second try could meet theirs."""
+        unstarted = self._hands.take_back()
+        self._held.difference_update(unstarted)
+        self._acks.give_back(unstarted)
+
+    def _settle(self) -> None:
+        """Write what has ended, the good in one statement; what fails here is left for the next round."""
+        handled = [ended for ended in self._ended if ended.error is None]
+        gone = self._acks.acknowledge([e.held for e in handled if not e.acknowledged])
+        self._ended = [ended for ended in self._ended if ended.error is not None]
+        for ended in handled:
+            if ended.acknowledged or ended.held.id in gone:
+                self._log(logging.INFO, "Message %s of the queue %r is handled.", ended.held)
+                self._held.discard(ended.held)
+            else:
+                self._note_late([ended.held], "before it was handled")
+        while self._ended:
+            held, error, *_ = self._ended[0]
+            if error is not None:
+                self._fail(held, error)
+            self._held.discard(held)
+            del self._ended[0]
+        while self._worn:
+            self._give_up(self._worn[0], _last_error(self._worn[0]))
+            del self._worn[0]
+
+    def _fail(self, held: Held, error: BaseException) -> None:
+        if issubclass(type(error), Late):
+            self._note_late([held], "before its transaction could be committed")
+            return
+        entry = failures.entry(error, attempt=held.read_ct, worker="")
+        record = {key: entry[key] for key in ("error", "message")} | {"read_ct": held.read_ct}
+        text = "The handler of message %s of the queue %r failed, read for the %s. time."
+        self._log(logging.WARNING, text, held, held.read_ct, error=error)
+        if not self._acks.fail(held, record):
+            self._note_late([held], "before its error was recorded")
+        elif held.read_ct >= self._consumer.max_reads:
+            self._give_up(held, failures.summary(entry))
+
+    def _give_up(self, held: Held, reason: str) -> None:
+        letters = self._consumer.dead_letters
+        where = "the archive" if letters is None else f"the queue {letters.name!r}"
+        text = "Message %s of the queue %r is given up, and is in %s now: %s"
+        try:
+            gone = self._acks.archive(held) if letters is None else self._acks.bury(held, reason)
+        except (
+            errors.UndefinedTable
+        ) as error:  # of the dead letters: this message must hold up no other
+            text = "Message %s of the queue %r is given up, but cannot go into %s: %s. Create that queue."
+            gone, reason = {held.id}, sessions.reason(error)
+        if gone:
+            self._log(logging.ERROR, text, held, where, reason)
+        self._held.discard(held)
+
+    def _note_late(self, held: Sequence[Held], when: str) -> None:
+        for one in held:
+            text = "Message %s of the queue %r was read by somebody else, or removed, %s."
+            self._log(logging.WARNING, text, one, when)
+            self._held.discard(one)
+
+    def _log(
+        self, level: int, text: str, held: Held, *facts: object, error: BaseException | None = None
+    ) -> None:
+        extra = {"queue": self._name, "message_id": held.id, "read_ct": held.read_ct}
+        try:
+            logger.log(level, text, held.id, self._name, *facts, exc_info=error, extra=extra)
+        # Whoever formats the record asks the exception, whose methods may raise even a SystemExit.
+        except BaseException:  # noqa: BLE001
+            logger.log(level, text, held.id, self._name, *facts, extra=extra)
+
+
+def _last_error(held: Held) -> str:
+    """Return what the last handler failed of, as far as it is known."""
+    headers = read(held.headers)
+    error = headers.get(ERROR) if isinstance(headers, dict) else None
+    if isinstance(error, dict) and {"error", "message"} <= error.keys():
+        return failures.summary(error)
+    return f"It was read {held.read_ct - 1} times, and no handler came to its end."

@@ -1,0 +1,693 @@
+"""Consumers: what becomes of a message between its read and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import contextmanager
+
+import pytest
+from django.contrib.auth.models import Group
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection, transaction
+
+from django_pgjobs import job, leftovers
+from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.models import Job
+from django_pgjobs.pgmq import DeadLetters, Queue, consumer, consumers
+from django_pgjobs.pgmq.acks import ERROR, Acks
+from django_pgjobs.pgmq.crew import Crew
+from django_pgjobs.sessions import Session, execute_on_django
+from django_pgjobs.worker_options import WorkerOptions
+from tests.app.jobs import noop
+from tests.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def table(monkeypatch):
+    """The table of consumers, empty, and forgotten at the end of the test."""
+    monkeypatch.setattr(consumers, "_consumers", {})
+
+
+def drain(*arguments):
+    call_command("runjobs", "--drain", *arguments, verbosity=0)
+
+
+@contextmanager
+def at_work(**options):
+    """Work as a process does until the block ends."""
+    chosen = WorkerOptions(database="default", **{"poll": 0.05, "notify": False, **options})
+    crew = Crew(list(consumers.consumers().values()), chosen)
+    crew.start(lambda: None)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+class Gate:
+    """A handler that waits, and says where it is."""
+
+    def __init__(self):
+        self.begun, self.opened = threading.Semaphore(0), threading.Semaphore(0)
+
+    def pass_by(self, _message):
+        self.begun.release()
+        assert self.opened.acquire(timeout=60)
+
+    def wait(self, times=1):
+        for _ in range(times):
+            assert self.begun.acquire(timeout=60)
+
+    def open(self, times=1):
+        self.opened.release(times)
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    yield gate
+    gate.open(100)
+
+
+def column(name, table="q_emails"):
+    with connection.cursor() as cursor:
+        cursor.execute(f"select {name} from pgmq.{table} order by msg_id")  # noqa: S608
+        return [value for (value,) in cursor.fetchall()]
+
+
+def counts():
+    return tuple(len(column("1", table)) for table in ("q_emails", "a_emails", "q_emails_dead"))
+
+
+# ------------------------------------------------------------------------------ handled, failed, given up
+
+
+def test_the_handler_is_given_the_json_of_each_message_and_the_message_is_archived(committed):
+    seen = []
+    consumer("emails")(seen.append)
+    committed.send_batch([{"to": "ada"}, [1], None])
+
+    drain()
+
+    assert sorted(map(str, seen)) == sorted(map(str, [{"to": "ada"}, [1], None]))
+    assert counts() == (0, 3, 0)
+
+
+def test_a_message_can_be_deleted_instead(committed):
+    consumer("emails", delete=True)(print)
+    committed.send(1)
+
+    drain()
+
+    assert counts() == (0, 0, 0)
+
+
+def test_async_handlers_run_side_by_side_and_use_the_orm(committed):
+    both = asyncio.Event(), asyncio.Event()
+
+    @consumer("emails")
+    async def meet(n):
+        both[n].set()
+        await both[1 - n].wait()
+        await Group.objects.acreate(name=f"group {n}")
+
+    committed.send_batch([0, 1])
+
+    drain()
+
+    assert Group.objects.count() == 2
+    assert counts() == (0, 2, 0)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_failure_is_written_into_the_headers_and_the_message_stays(committed, caplog, is_async):
+    def fail(_):
+        raise ValueError("no such address")
+
+    async def afail(_):
+        fail(_)
+
+    consumer("emails")(afail if is_async else fail)
+    committed.send({"to": "ada"}, headers={"trace": "t1"})
+
+    drain()
+
+    [headers] = [message.headers for message in committed.set_vt(column("msg_id"), 0)]
+    assert headers["trace"] == "t1"
+    assert headers[ERROR] == {
+        "error": "builtins.ValueError",
+        "message": "no such address",
+        "read_ct": 1,
+    }
+    assert column("read_ct") == [1]
+    assert "The handler of message" in caplog.text
+    assert "no such address" in caplog.text
+
+
+def test_a_message_whose_last_read_fails_goes_to_the_dead_letters_with_the_reason(committed):
+    @consumer("emails", max_reads=2, dead_letter="emails_dead")
+    def fail(_):
+        raise ValueError("no such address")
+
+    committed.send({"to": "ada"})
+    drain()
+    assert counts() == (1, 0, 0)
+    committed.set_vt(column("msg_id"), 0)
+    drain()
+
+    assert counts() == (0, 0, 1)
+    [letter] = DeadLetters("emails_dead").peek()
+    assert (letter.message, letter.queue, letter.read_ct) == ({"to": "ada"}, "emails", 2)
+    assert letter.reason == "ValueError: no such address"
+
+
+def test_without_dead_letters_it_goes_to_the_archive_with_its_error(committed):
+    @consumer("emails", max_reads=1, delete=True)
+    def fail(_):
+        raise ValueError("no such address")
+
+    committed.send(1)
+    drain()
+
+    assert counts() == (0, 1, 0)
+    assert "no such address" in column("headers", "a_emails")[0]
+
+
+def test_a_message_that_was_read_too_often_is_not_handled_any_more(committed):
+    seen = []
+    consumer("emails", max_reads=3, dead_letter="emails_dead")(seen.append)
+    committed.send("killed its worker")
+    for _ in range(3):
+        committed.read(vt=0)
+    committed.send("fine")
+
+    drain()
+
+    assert seen == ["fine"]
+    [letter] = DeadLetters("emails_dead").peek()
+    assert letter.reason == "It was read 3 times, and no handler came to its end."
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise SystemExit(2)
+
+
+def test_an_error_that_cannot_be_shown_holds_nobody_up(committed):
+    @consumer("emails", qty=1)
+    def fail(message):
+        if message == "bad":
+            raise Unspeakable
+
+    committed.send_batch(["bad", "good"])
+    drain()
+
+    assert counts() == (1, 1, 0)
+
+
+def test_without_the_queue_of_the_dead_letters_a_message_stays_and_it_is_told(committed, caplog):
+    @consumer("emails", qty=1, max_reads=1, dead_letter="nowhere")
+    def fail(message):
+        if message == "bad":
+            raise ValueError
+
+    committed.send_batch(["bad", "good"])
+    drain()
+    committed.set_vt(column("msg_id"), 0)
+    drain()
+
+    assert counts() == (1, 1, 0)
+    assert caplog.text.count("cannot go into the queue 'nowhere'") == 2
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
+def test_whatever_a_handler_raises_is_its_message_s(committed, error):
+    @consumer("emails", qty=1)
+    def fail(message):
+        if message == "bad":
+            raise error
+
+    committed.send_batch(["bad", "good"])
+    drain()
+
+    assert counts() == (1, 1, 0)
+
+
+# ------------------------------------------------------------------------------ transactions
+
+
+def test_an_atomic_handler_commits_with_the_archive(committed):
+    @consumer("emails", atomic=True)
+    def write(name):
+        Group.objects.create(name=name)
+        assert connection.in_atomic_block
+
+    committed.send("kept")
+    drain()
+
+    assert Group.objects.count() == 1
+    assert counts() == (0, 1, 0)
+
+
+def test_what_an_atomic_handler_wrote_before_it_failed_is_rolled_back(committed):
+    @consumer("emails", atomic=True)
+    def write(name):
+        Group.objects.create(name=name)
+        raise ValueError
+
+    committed.send("lost")
+    drain()
+
+    assert Group.objects.count() == 0
+    assert counts() == (1, 0, 0)
+
+
+def test_an_atomic_handler_that_sets_a_rollback_has_failed(committed):
+    @consumer("emails", atomic=True)
+    def write(name):
+        Group.objects.create(name=name)
+        transaction.set_rollback(True)
+
+    committed.send("lost")
+    drain()
+
+    assert Group.objects.count() == 0
+    assert counts() == (1, 0, 0)
+    assert "TransactionManagementError" in column("headers")[0]
+
+
+def test_what_fails_after_the_commit_of_an_atomic_handler_undoes_nothing(committed, caplog):
+    @consumer("emails", atomic=True)
+    def write(name):
+        Group.objects.create(name=name)
+        transaction.on_commit(lambda: 1 / 0)
+
+    committed.send("kept")
+    drain()
+
+    assert Group.objects.count() == 1
+    assert counts() == (0, 1, 0)
+    assert "gave to on_commit() failed" in caplog.text
+
+
+def test_a_connection_that_is_lost_in_a_handler_is_its_failure_and_no_thread_ends(committed):
+    @consumer("emails", qty=1)
+    def cut(message):
+        if message == "cut":
+            with connection.cursor() as cursor:
+                cursor.execute("select pg_terminate_backend(pg_backend_pid())")
+
+    committed.send_batch(["cut", "fine", "fine"])
+    drain("--threads", "1")
+
+    assert counts() == (1, 2, 0)
+
+
+def test_cleaning_up_that_fails_is_a_failure_and_no_thread_ends(committed, monkeypatch):
+    seen, remove = [], leftovers.remove
+
+    def fail_once():
+        if len(seen) == 1:
+            raise OperationalError("the connection is gone")
+        return remove()
+
+    monkeypatch.setattr(leftovers, "remove", fail_once)
+    consumer("emails", qty=1)(seen.append)
+    committed.send_batch([1, 2])
+
+    drain("--threads", "1")
+
+    assert seen == [1, 2]
+    assert counts() == (1, 1, 0)
+
+
+def test_an_atomic_handler_that_was_overtaken_keeps_nothing_and_says_so(committed, caplog):
+    @consumer("emails", atomic=True)
+    def overtaken(name):
+        Group.objects.create(name=name)
+        read_elsewhere()
+
+    committed.send("twice")
+    drain()
+
+    assert Group.objects.count() == 0
+    assert counts() == (1, 0, 0)
+    assert column("read_ct") == [2]
+    assert "was read by somebody else, or removed, before its transaction" in caplog.text
+
+
+def read_elsewhere():
+    """Another worker reads the message, as if its time were over."""
+    session = Session("default")
+    session.execute("update pgmq.q_emails set vt = clock_timestamp()", {})
+    assert session.execute("select * from pgmq.read('emails', 600, 10)", {})
+    session.close()
+
+
+def test_a_transaction_that_a_handler_leaves_open_is_a_failure(committed):
+    @consumer("emails")
+    def leave(_):
+        transaction.set_autocommit(False)
+        Group.objects.create(name="left")
+
+    committed.send(1)
+    drain()
+
+    assert Group.objects.count() == 0
+    assert counts() == (1, 0, 0)
+    assert "TransactionLeftOpen" in column("headers")[0]
+
+
+# ------------------------------------------------------------------------------ visibility
+
+
+def test_an_acknowledgement_that_comes_too_late_is_told_and_changes_nothing(committed, caplog):
+    @consumer("emails")
+    def overtaken(_):
+        read_elsewhere()
+
+    committed.send(1)
+    drain()
+
+    assert counts() == (1, 0, 0)
+    assert column("read_ct") == [2]
+    assert "was read by somebody else, or removed, before it was handled" in caplog.text
+
+
+def test_a_failure_that_comes_too_late_does_not_touch_the_message(committed, caplog):
+    @consumer("emails", max_reads=1, dead_letter="emails_dead")
+    def overtaken(_):
+        read_elsewhere()
+        raise ValueError
+
+    committed.send(1)
+    drain()
+
+    assert counts() == (1, 0, 0)
+    assert column("headers") == [None]
+    assert "before its error was recorded" in caplog.text
+
+
+def test_a_message_is_hidden_for_as_long_as_its_handler_lives(committed, gate):
+    consumer("emails", vt=1)(gate.pass_by)
+    committed.send(1)
+
+    with at_work():
+        gate.wait()
+        [first] = column("vt")
+        later = eventually(lambda: [vt for vt in column("vt") if (vt - first).total_seconds() > 2])
+        assert later
+        assert column("read_ct") == [1]
+        assert committed.read() == []
+        gate.open()
+        eventually(lambda: counts() == (0, 1, 0))
+
+
+@pytest.mark.parametrize(("qty", "threads"), [(20, 2), (2, 20)])
+def test_a_process_holds_no_more_messages_than_it_has_room_for(committed, gate, qty, threads):
+    consumer("emails", qty=qty)(gate.pass_by)
+    committed.send_batch(range(5))
+
+    with at_work(threads=threads):
+        gate.wait(2)
+        assert sorted(column("read_ct")) == [0, 0, 0, 1, 1]
+        gate.open(5)
+        eventually(lambda: counts() == (0, 5, 0))
+
+
+def test_what_was_read_ahead_is_given_back_when_the_handlers_become_slow(committed, gate):
+    @consumer("emails", qty=20)
+    def handle(message):
+        if message == "slow":
+            gate.pass_by(message)
+
+    committed.send_batch(["fast"] * 200)
+    with at_work(threads=1) as crew:
+        eventually(lambda: counts() == (0, 200, 0))
+        [pump] = crew._pumps
+        assert 1 < pump._depth <= 20
+        committed.send_batch(["slow"] * 3)
+        gate.wait()
+        eventually(lambda: column("read_ct") == [1, 0, 0])
+        assert pump._depth == 1
+        gate.open(3)
+        eventually(lambda: counts() == (0, 203, 0))
+
+
+def test_a_stop_waits_for_what_runs_and_reads_no_more(committed, gate):
+    consumer("emails", qty=1)(gate.pass_by)
+    committed.send_batch([1, 2])
+
+    with at_work() as crew:
+        gate.wait()
+        crew.stop()
+        assert crew.busy
+        gate.open()
+        eventually(lambda: not crew.busy)
+
+    assert counts() == (1, 1, 0)
+    assert column("read_ct") == [0]
+
+
+def test_a_stop_that_comes_before_the_start_is_obeyed(committed):
+    consumer("emails")(print)
+    committed.send(1)
+    crew = Crew(list(consumers.consumers().values()), WorkerOptions(database="default"))
+
+    crew.stop()
+    crew.start(lambda: None)
+
+    eventually(lambda: not crew.busy)
+    assert counts() == (1, 0, 0)
+
+
+def test_what_no_handler_has_begun_is_given_back_at_once_and_counts_for_nothing(committed, gate):
+    consumer("emails")(gate.pass_by)
+    committed.send_batch([1, 2])
+
+    with at_work(threads=2) as crew:
+        [pump] = crew._pumps
+        gate.wait(2)
+        # As if the messages had been read in the moment of the stop: no thread is free for them.
+        committed.send_batch([3, 4])
+        late = Acks(pump._consumer, execute_on_django("default")).read(5)
+        pump._hands.put(late)
+        pump._held.update(late)
+        crew.stop()
+        eventually(lambda: column("read_ct") == [1, 1, 0, 0])
+        assert [message.message for message in committed.read(qty=5)] == [3, 4]
+        gate.open(2)
+        eventually(lambda: not crew.busy)
+
+
+def test_a_lost_connection_costs_no_message(committed, gate, caplog):
+    consumer("emails", vt=60)(gate.pass_by)
+    committed.send_batch([1, 2])
+
+    with at_work():
+        gate.wait(2)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where pid <> pg_backend_pid() and query like '%%pgmq.read(%%' and datname = current_database()"
+            )
+        gate.open(2)
+        eventually(lambda: counts() == (0, 2, 0))
+        committed.send(3)
+        gate.open()
+        eventually(lambda: counts() == (0, 3, 0))
+
+    assert column("read_ct", "a_emails") == [1, 1, 1]
+
+
+def test_a_queue_that_is_missing_is_told_and_waited_for(committed, caplog):
+    seen = []
+    consumer("later")(seen.append)
+
+    with at_work():
+        eventually(lambda: "refuses a statement" in caplog.text)
+        Queue("later").create()
+        Queue("later").send(1)
+        eventually(lambda: seen == [1])
+    Queue("later").drop()
+
+
+def test_a_notification_wakes_a_consumer_that_polls_seldom(committed, caplog):
+    caplog.set_level(logging.INFO)
+    seen = []
+    consumer("emails")(seen.append)
+    committed.enable_notify(throttle=0)
+
+    with at_work(poll=3600, notify=True):
+        eventually(lambda: "Listening for wake-ups" in caplog.text)
+        committed.send("heard")
+        eventually(lambda: seen == ["heard"])
+
+
+def test_two_processes_handle_each_message_once(committed):
+    seen = []
+    consumer("emails")(seen.append)
+    committed.send_batch(range(300))
+
+    with at_work(threads=3), at_work(threads=3):
+        eventually(lambda: counts() == (0, 300, 0))
+
+    assert sorted(seen) == list(range(300))
+
+
+# ------------------------------------------------------------------------------ beside jobs
+
+
+def test_jobs_and_messages_that_follow_from_each_other_are_drained(committed):
+    @consumer("emails")
+    def enqueue(n):
+        if n:
+            noop.enqueue(i=n)
+
+    noop.enqueue(i=0)
+    committed.send(1)
+
+    drain()
+
+    assert Job.objects.done().count() == 2
+    assert counts() == (0, 1, 0)
+
+
+def test_a_message_that_the_last_job_sends_is_drained_too(committed, kinds):
+    consumer("emails")(print)
+
+    @job
+    def send_last():
+        eventually(a_consumer_has_looked)
+        committed.send("last")
+
+    send_last.enqueue()
+
+    drain("--poll", "600")
+
+    assert counts() == (0, 1, 0)
+
+
+def a_consumer_has_looked():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select 1 from pg_stat_activity where datname = current_database() "
+            "and state = 'idle' and query like '%pgmq.read(%' and pid <> pg_backend_pid()"
+        )
+        return cursor.fetchone()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jobs", "messages"),
+    [
+        ((), 1, 1),
+        (("--pgmq", "emails"), 0, 1),
+        (("--queues", "default"), 1, 0),
+        (("--queues", "default", "--pgmq", "emails"), 1, 1),
+        (("--exclude", "default"), 0, 1),
+    ],
+)
+def test_the_options_say_what_a_worker_serves(committed, arguments, jobs, messages):
+    consumer("emails")(print)
+    noop.enqueue(i=1)
+    committed.send(1)
+
+    drain(*arguments)
+
+    assert Job.objects.done().count() == jobs
+    assert counts()[1] == messages
+
+
+def test_a_worker_that_is_to_be_replaced_reads_no_more(committed):
+    @consumer("emails")
+    def send_on(n):
+        committed.send(n + 1)
+
+    committed.send(0)
+    noop.enqueue(i=1)
+
+    call_command("runjobs", max_jobs=1, verbosity=0)
+
+    assert Job.objects.done().count() == 1
+    assert len(column("1")) == 1
+
+
+def test_it_is_said_what_is_run(committed, capsys):
+    consumer("emails")(print)
+
+    for arguments in ((), ("--pgmq", "emails"), ("--queues", "mail")):
+        call_command("runjobs", "--drain", *arguments)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "Running jobs of every queue and messages of emails in this process.",
+        "Running messages of emails in this process.",
+        "Running jobs of mail in this process.",
+    ]
+
+
+def test_a_queue_without_a_consumer_is_a_usage_error(committed):
+    consumer("emails")(print)
+
+    with pytest.raises(
+        CommandError, match=r"got other, unknown. Those that have are: emails"
+    ) as error:
+        drain("--pgmq", "other,emails,unknown")
+    assert error.value.returncode == 2
+
+
+def test_without_the_app_it_is_said_how_to_have_it(transactional_db, settings):
+    settings.INSTALLED_APPS = [a for a in settings.INSTALLED_APPS if a != "django_pgjobs.pgmq"]
+
+    with pytest.raises(CommandError, match=r"Add 'django_pgjobs.pgmq' to INSTALLED_APPS") as error:
+        drain("--pgmq", "emails")
+    assert error.value.returncode == 2
+
+
+# ------------------------------------------------------------------------------ declarations
+
+
+def test_the_handler_stays_the_function_that_it_is():
+    @consumer("emails")
+    def double(n):
+        return 2 * n
+
+    assert double(4) == 8
+    assert list(consumers.consumers()) == ["emails"]
+
+
+async def asynchronous(_):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "handler", "said"),
+    [
+        ({"queue": "Emails"}, print, "must be in lower case"),
+        ({"vt": 0}, print, "vt must be at least 1 second"),
+        ({"vt": -1}, print, "vt must be"),
+        ({"qty": 0}, print, "qty must be a whole number"),
+        ({"max_reads": 0}, print, "max_reads must be a whole number"),
+        ({"dead_letter": "emails"}, print, "dead_letter must be another queue"),
+        ({"dead_letter": "x" * 48}, print, "at most 47 bytes"),
+        ({"atomic": True}, asynchronous, "atomic must be False for the async handler"),
+        ({}, lambda: None, "must take one argument"),
+        ({}, lambda a, b: None, "must take one argument"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_declared(options, handler, said):
+    with pytest.raises(InvalidOption, match=said):
+        consumer(**{"queue": "emails", **options})(handler)
+    assert consumers.consumers() == {}
+
+
+def test_a_queue_has_one_consumer():
+    def first(_): ...
+    def second(_): ...
+
+    consumer("emails")(first)
+    consumer("emails")(first)  # its module was imported anew
+
+    with pytest.raises(InvalidOption, match=r"must have one consumer, got .*second and .*first"):
+        consumer("emails")(second)
