@@ -11,8 +11,8 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.functions import Now
 
-from django_pgjobs import doctor, poolers, symptoms
-from django_pgjobs.doctor import LOOKS, Severity, schema, server
+from django_pgjobs import doctor, poolers, schema, symptoms
+from django_pgjobs.doctor import LOOKS, Severity, server
 from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
 from tests.db import rows
