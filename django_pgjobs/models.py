@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from functools import reduce
 from operator import and_
-from typing import Self
+from typing import ClassVar, Self
 
 from django.db import models, router
 from django.db.models import F, Func, Q, Value
@@ -172,6 +172,10 @@ class Job(models.Model):
     meta = models.JSONField(_("meta"), db_default=Value({}, models.JSONField()))
 
     objects = JobQuerySet.as_manager()
+
+    # Columns that the migrations of this release add. What has to work on the tables of the release before, as
+    # enqueueing has, reads them only where they are asked for.
+    added: ClassVar[tuple[str, ...]] = ()
 
     existed = False  # whether an enqueue found this job, by its unique key, instead of making one
 

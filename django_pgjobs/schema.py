@@ -33,10 +33,12 @@ class Indexes(NamedTuple):
 
 
 def missing_migrations(execute: Execute) -> list[str]:
-    """Return the names of this code's migrations that are not applied, in order."""
+    """Return the names of this code's migrations that are not applied, in order; none where that is hidden."""
     known = _known()
-    [(is_there,)] = execute(symptoms.HAS_MIGRATIONS, {})
-    applied = {name for (name,) in execute(symptoms.MIGRATIONS, {"app": APP})} if is_there else ()
+    [(reads,)] = execute(symptoms.READS_MIGRATIONS, {})
+    if reads is False:
+        return []
+    applied = {name for (name,) in execute(symptoms.MIGRATIONS, {"app": APP})} if reads else ()
     return sorted(known.difference(applied))
 
 

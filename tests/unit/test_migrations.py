@@ -1,0 +1,87 @@
+"""A migration of ours leaves workers of the release before at work, and locks no table for long."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from django.contrib.postgres.operations import (
+    AddConstraintNotValid,
+    AddIndexConcurrently,
+    RemoveIndexConcurrently,
+    ValidateConstraint,
+)
+from django.db import migrations, models
+from django.db.migrations.operations.base import Operation
+from django.db.models import NOT_PROVIDED, Q
+
+from django_pgjobs import migrations as package
+from django_pgjobs.models import Job
+
+FIRST = "0001_initial"
+NAMES = sorted(path.stem for path in Path(package.__path__[0]).glob("0*.py"))
+CONCURRENT = (AddIndexConcurrently, RemoveIndexConcurrently)
+HARMLESS = (
+    migrations.CreateModel,
+    migrations.AlterModelOptions,
+    AddConstraintNotValid,
+    ValidateConstraint,
+    *CONCURRENT,
+)
+
+
+def fault(operation: Operation) -> str | None:
+    """What the code of the release before, or its users, would suffer from."""
+    if isinstance(operation, migrations.AddField):
+        field = operation.field
+        if field.null or field.db_default is not NOT_PROVIDED:
+            return None
+        return "an INSERT of older code does not name it: give it null=True or a db_default"
+    if type(operation) in HARMLESS:
+        return None
+    return "older code still uses what it changes, or it locks the table for long"
+
+
+def migration(name: str) -> type[migrations.Migration]:
+    return import_module(f"{package.__name__}.{name}").Migration
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != FIRST] or [None])
+def test_a_migration_after_the_first_adds_only(name):
+    if name is None:
+        return  # there is none yet
+    one = migration(name)
+    assert [(op.describe(), told) for op in one.operations if (told := fault(op))] == []
+    if any(isinstance(op, CONCURRENT) for op in one.operations):
+        assert not one.atomic
+
+
+def test_what_the_latest_migration_adds_to_jobs_is_named_in_the_model():
+    latest = migration(NAMES[-1]).operations
+    fields = [op for op in latest if isinstance(op, migrations.AddField)]
+    assert {op.name for op in fields if op.model_name == "job"} == set(Job.added)
+
+
+def test_the_migration_of_the_tests_is_one_as_they_should_be():
+    one = import_module("tests.next_release.migrations.0002_later").Migration
+    assert [fault(op) for op in one.operations if fault(op)] == []
+    assert not one.atomic
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        migrations.AddField("job", "x", models.IntegerField(default=0)),
+        migrations.RemoveField("job", "meta"),
+        migrations.RenameField("job", "meta", "x"),
+        migrations.AlterField("job", "meta", models.TextField()),
+        migrations.AddIndex("job", models.Index("kind", name="x")),
+        migrations.AddConstraint("job", models.CheckConstraint(name="x", condition=Q(id__gt=0))),
+        migrations.RunSQL("select 1"),
+        migrations.DeleteModel("job"),
+    ],
+    ids=lambda operation: type(operation).__name__,
+)
+def test_what_older_code_would_suffer_from_is_known(operation):
+    assert fault(operation)
