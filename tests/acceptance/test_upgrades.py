@@ -43,7 +43,7 @@ Job.objects.delayed().reschedule(datetime.datetime(2020, 1, 1, tzinfo=datetime.U
 @pytest.fixture
 def old_tables_at_the_end(transactional_db):
     yield
-    next_release.migrate("0001_initial")
+    next_release.migrate(next_release.FIRST)
 
 
 def all_settled() -> bool:
@@ -63,12 +63,12 @@ def one_of_each() -> None:
 def test_a_worker_goes_on_while_the_tables_are_migrated_and_back(processes, old_tables_at_the_end):
     supervisor = processes.supervisor("--threads", "2")
     children = eventually(lambda: supervisor.children)
-    for target in ("0001_initial", "0002_later", "0001_initial"):
-        held = hold.enqueue(target)
-        eventually(lambda key=target: processes.ledger.starts(key))
+    for key, target in enumerate((next_release.FIRST, next_release.LAST, next_release.FIRST)):
+        held = hold.enqueue(str(key))
+        eventually(lambda key=key: processes.ledger.starts(str(key)))
         next_release.migrate(target)  # with a job that runs
         one_of_each()
-        processes.open_gate(target)
+        processes.open_gate(key)
         eventually(all_settled)
         held.refresh_from_db()
         assert held.status == "done"
@@ -94,7 +94,7 @@ def test_new_code_works_on_the_old_tables_and_says_what_is_to_be_migrated(
     eventually(all_settled)
     eventually(lambda: Job.objects.filter(meta__schedule="s").exists(), within=20)
     children = supervisor.children
-    said = "got none of 0002_later. Run manage.py migrate."
+    said = "got none of 0002_later, 0003_without_locks. Run manage.py migrate."
     eventually(lambda: said in supervisor.output)
     Schedule.objects.all().delete()
     lost = rows.make("running", locked_by=rows.make_worker(heartbeat_at=rows.AGO).pk)

@@ -60,6 +60,9 @@ def test_a_worker_settles_retries_limits_and_prunes_jobs_of_large_ids(processes)
     assert failed.retry() == 1
     eventually(lambda: Job.objects.failed().filter(attempts=2).exists())
     assert delayed.cancel() == 1
+    worker = supervisor.worker
+    eventually(lambda: Worker.objects.get(pk=worker.pk).heartbeat_at > worker.heartbeat_at)
+    assert "refuse" not in supervisor.output
     assert supervisor.stop() == 0
 
 

@@ -1,6 +1,6 @@
 """A later release, as far as its tables go: columns with defaults, an index, a constraint.
 
-Its code runs as a process with `tests.next_release.settings`, or its migration is applied to the tables of this
+Its code runs as a process with `tests.next_release.settings`, or its migrations are applied to the tables of this
 release's code with `migrated()`.
 """
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIGRATIONS = {"django_pgjobs": "tests.next_release.migrations"}
+FIRST, LAST = "0001_initial", "0003_without_locks"
 SETTINGS = "tests.next_release.settings"
 
 
-def migrate(target: str = "0002_later") -> None:
+def migrate(target: str = LAST) -> None:
     with override_settings(MIGRATION_MODULES=MIGRATIONS):
         call_command("migrate", "django_pgjobs", target, verbosity=0)
 
@@ -31,4 +32,4 @@ def migrated() -> Iterator[None]:
     try:
         yield
     finally:
-        migrate("0001_initial")
+        migrate(FIRST)

@@ -1,15 +1,10 @@
-from django.contrib.postgres.operations import (
-    AddConstraintNotValid,
-    AddIndexConcurrently,
-    ValidateConstraint,
-)
+from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import migrations
 
-from tests.next_release.additions import COLUMNS, constraint, index
+from tests.next_release.additions import COLUMNS, constraint
 
 
 class Migration(migrations.Migration):
-    atomic = False
     dependencies = [("django_pgjobs", "0001_initial")]
     operations = [
         *(
@@ -17,7 +12,5 @@ class Migration(migrations.Migration):
             for model, columns in COLUMNS.items()
             for name, field in columns.items()
         ),
-        AddIndexConcurrently("job", index()),
         AddConstraintNotValid("job", constraint()),
-        ValidateConstraint("job", constraint().name),
     ]
