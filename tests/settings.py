@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from importlib.util import find_spec
 
 from example_project.database_url import database_from_url
 from example_project.settings import ADMIN_APPS, ADMIN_MIDDLEWARE, TEMPLATES  # noqa: F401 -- a setting
@@ -12,6 +13,8 @@ SECRET_KEY = "of the tests, and of nothing else"  # noqa: S105
 USE_TZ = True
 INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "tests.app"]
 MIDDLEWARE = ["tests.policy.strict", *ADMIN_MIDDLEWARE]
+# The real one, where it is there: it comes with the same table.
+INSTALLED_APPS.append("django_tasks_db" if find_spec("django_tasks_db") else "tests.tasks_db")
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 # The random name keeps two runs apart that DATABASE_URL sends to one server.

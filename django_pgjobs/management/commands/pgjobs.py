@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError
 from django.utils import translation
 
-from django_pgjobs.management import acting, arguments, asking, examining
+from django_pgjobs.management import acting, arguments, asking, examining, importing
 from django_pgjobs.management.answers import Answer
 from django_pgjobs.sessions import DATABASE_ERRORS, SCHEMA_ERRORS, reason
 
@@ -36,6 +36,11 @@ VERBS = {
     "check": _Verb(examining.check, "whether this code can run every waiting job"),
     "doctor": _Verb(
         examining.examine, "what makes jobs slow, late or lost, and what to do", examining.add_level
+    ),
+    "import-tasks": _Verb(
+        importing.import_tasks,
+        "make jobs of the tasks that wait in django-tasks-db",
+        importing.add_options,
     ),
 }
 
