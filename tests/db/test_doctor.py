@@ -181,6 +181,12 @@ def test_a_pooler_in_transaction_mode(monkeypatch):
     assert any("pgjobs.W001" in one.what for one in found)
 
 
+@pytest.mark.django_db(databases=["default", "other"])
+def test_a_way_around_a_pooler_that_leads_to_another_database(settings):
+    settings.PGJOBS = {"LISTEN_DATABASE": "other"}
+    assert "pgjobs.W008" in only("pooler").what
+
+
 @pytest.mark.parametrize(("ahead", "said"), [(30.0, "30.0 s ahead of"), (-30.0, "s behind")])
 def test_clocks_that_differ(monkeypatch, ahead, said):
     real = server.time.time

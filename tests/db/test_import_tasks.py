@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
 from importlib.util import find_spec
 
 import pytest
 from django.apps import apps
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from django_pgjobs import task_rows
 from django_pgjobs.models import Job
@@ -73,7 +74,8 @@ def test_what_waits_becomes_jobs_as_it_was_enqueued(capsys):
     ]
 
 
-def test_jobs_come_in_the_order_in_which_old_workers_would_have_taken_them(capsys):
+def test_jobs_come_in_the_order_in_which_old_workers_would_have_taken_them(monkeypatch, capsys):
+    monkeypatch.setattr(task_rows, "_BATCH", 2)
     numbers = [(0, 1), (5, 2), (0, 3), (-5, 4), (5, 5)]
     for priority, n in numbers:
         make(ADD, n, priority=priority)
@@ -126,6 +128,30 @@ def test_what_cannot_be_carried_over_stays_with_its_reason(why, capsys):
     assert (left["task"], left["rows"], left["example"]) == (path, 2, str(pair[0].pk))
     assert left["reason"]
     assert old_rows().filter(status="READY").count() == 2
+
+
+def test_nothing_outside_the_installed_apps_is_imported_because_a_row_says_so(capsys):
+    assert "this" not in sys.modules
+    make("this.d", "x")
+    assert len(run(capsys=capsys, status=1)["left"]) == 1
+    assert "this" not in sys.modules
+
+
+def test_what_the_server_refuses_for_one_row_leaves_the_others_alone(monkeypatch, capsys):
+    real = task_rows._enqueue
+
+    def enqueue(row, backend):
+        if row.args_kwargs["args"] == [13]:
+            with connection.cursor() as cursor:  # as a receiver of signals may
+                cursor.execute("select 1 / 0")
+        return real(row, backend)
+
+    monkeypatch.setattr(task_rows, "_enqueue", enqueue)
+    for n in (12, 13, 14):
+        make(ADD, n)
+    told = run(capsys=capsys, status=1)
+    assert len(told["carried"]) == Job.objects.count() == 2
+    assert "division by zero" in told["left"][0]["reason"]
 
 
 def test_the_text_names_tasks_and_reasons(capsys):
