@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from django.apps import apps
+from django.conf import settings
 from django.db import models
-from django.db.migrations.loader import MigrationLoader
 
 from django_pgjobs import symptoms
 from django_pgjobs.sessions import Execute
@@ -54,7 +54,8 @@ def indexes(execute: Execute) -> Indexes:
 
 def _known() -> set[str]:
     """Return what Django would load as migrations; nothing where the project switches them off."""
-    name, _ = MigrationLoader.migrations_module(APP)
+    # As Django's loader finds it, which every process would pay for that imports it.
+    name = settings.MIGRATION_MODULES.get(APP, f"{APP}.migrations")
     if name is None:
         return set()
     modules = pkgutil.iter_modules(import_module(name).__path__)

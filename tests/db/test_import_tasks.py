@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -165,7 +166,8 @@ def test_the_text_names_tasks_and_reasons(capsys):
 
 
 def test_rows_of_another_framework_s_backend_need_one_to_be_named(settings, capsys):
-    dummy = {"BACKEND": "django.tasks.backends.dummy.DummyBackend"}
+    base = import_module("django_pgjobs.tasks.framework").BaseTaskBackend.__module__
+    dummy = {"BACKEND": base.replace("base", "dummy") + ".DummyBackend"}
     settings.TASKS = {**settings.TASKS, "old": dummy}
     make(ADD, 1, backend_name="old")
     [left] = run(capsys=capsys, status=1)["left"]

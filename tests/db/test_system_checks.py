@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,9 @@ from django.db import connection, connections
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import IsolationLevel
 
-from django_pgjobs import Limit, checks, conf, job, poolers
+from django_pgjobs import Limit, checks, conf, job, poolers, schema
 from django_pgjobs.models import Job, Schedule
+from django_pgjobs.sessions import execute_on_django
 from tests.contract import pages
 from tests.processes import ROOT
 
@@ -237,6 +239,13 @@ def test_migrate_is_not_told_what_it_is_about_to_do(world, monkeypatch):
 def test_migrations_that_this_code_does_not_know_are_those_of_a_later_release():
     MigrationRecorder(connection).record_applied("django_pgjobs", "0002_later")
     assert found() == {}
+
+
+def test_a_role_that_may_not_read_what_is_applied_is_told_nothing_of_it(world):
+    CHECKS["pgjobs.W010"](world)
+    name = f"pgjobs_{secrets.token_hex(4)}"
+    world.sql(f"create role {name}; set local role {name}")
+    assert schema.missing_migrations(execute_on_django("default")) == []
 
 
 def test_a_project_without_migrations_misses_none(settings):
