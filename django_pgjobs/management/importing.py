@@ -6,10 +6,12 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db import router
 
 from django_pgjobs import task_rows
 from django_pgjobs.management import answers
 from django_pgjobs.management.answers import FOUND, Answer
+from django_pgjobs.models import Job
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -30,9 +32,10 @@ def import_tasks(database: str, options: dict[str, Any]) -> Answer:
             f"{task_rows.APP} must be in INSTALLED_APPS, got an app that is not. Leave it there until "
             "nothing waits in it."
         )
-    if there != database:
+    jobs = router.db_for_write(Job)  # where a task is enqueued, whatever --database says
+    if not jobs == there == database:
         raise CommandError(
-            f"The rows of {task_rows.APP} must be in the database of the jobs, {database!r}, got "
+            f"The rows of {task_rows.APP} must be in the database of the jobs, {jobs!r}, got "
             f"{there!r}: no transaction spans both. Let its own workers finish what waits."
         )
     found = task_rows.carry_over(database, options["backend"], dry_run=options["dry_run"])

@@ -184,9 +184,18 @@ def test_batches_carry_all(monkeypatch, capsys):
     assert len(run(capsys=capsys, status=1)["carried"]) == 10
 
 
-def test_the_tasks_must_be_in_the_database_of_the_jobs(capsys):
-    with pytest.raises(CommandError, match="must be in the database of the jobs, 'other'"):
-        call_command("pgjobs", "import-tasks", "--database", "other")
+class JobsElsewhere:
+    def db_for_write(self, model, **hints):
+        return "other" if model is Job else None
+
+
+@pytest.mark.parametrize("options", [(), ("--database", "default"), ("--database", "other")])
+def test_the_tasks_must_be_in_the_database_of_the_jobs(settings, options):
+    settings.DATABASE_ROUTERS = [JobsElsewhere()]
+    make(ADD, 1)
+    with pytest.raises(CommandError, match="the database of the jobs, 'other', got 'default'"):
+        call_command("pgjobs", "import-tasks", *options)
+    assert old_rows().count() == 1
 
 
 def test_the_app_must_be_installed(monkeypatch):
