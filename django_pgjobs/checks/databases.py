@@ -9,10 +9,8 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its name in Django
 from django.db import connections, router
 
-from django_pgjobs import conf
+from django_pgjobs import conf, schema
 from django_pgjobs.checks.configuration import has_valid_settings
-
-_APP = "django_pgjobs"
 
 
 def check_databases(**_kwargs: Any) -> list[CheckMessage]:
@@ -38,8 +36,8 @@ def _of_jobs(alias: str) -> Iterator[CheckMessage]:
     if not connections[alias].settings_dict["AUTOCOMMIT"]:
         yield Warning(
             f"DATABASES[{alias!r}] must have AUTOCOMMIT True, got False.",
-            hint="Remove it: else what a handler or a caller does not commit by itself is rolled back, "
-            "and no wake-up is sent for its jobs, which wait for the next poll.",
+            hint="Remove it: else nothing is stored that a handler or a caller does not commit by itself, "
+            "and no wake-up is sent for a job, which waits for the next poll.",
             id="pgjobs.W009",
         )
 
@@ -54,13 +52,13 @@ def _of_listening(alias: str | None) -> Iterator[CheckMessage]:
 
 
 def _of_routers(alias: str) -> Iterator[CheckMessage]:
-    models = list(apps.get_app_config(_APP).get_models())
+    models = list(apps.get_app_config(schema.APP).get_models())
     elsewhere = {
         model.__name__: other for model in models if (other := router.db_for_write(model)) != alias
     }
     if elsewhere:
         yield Error(
-            f"The routers must give one database for all models of {_APP}, got {alias!r} for Job and "
+            f"The routers must give one database for all models of {schema.APP}, got {alias!r} for Job and "
             + ", ".join(f"{other!r} for {name}" for name, other in elsewhere.items())
             + ".",
             hint="Decide by model._meta.app_label: one statement reads several of these tables.",
@@ -69,7 +67,7 @@ def _of_routers(alias: str) -> Iterator[CheckMessage]:
     refused = [model.__name__ for model in models if not router.allow_migrate_model(alias, model)]
     if refused:
         yield Error(
-            f"The routers must allow the migrations of {_APP} on the database of the jobs, got a "
+            f"The routers must allow the migrations of {schema.APP} on the database of the jobs, got a "
             f"refusal on {alias!r} for {', '.join(refused)}.",
             hint="Return True from allow_migrate() for this app and database: else migrate makes no "
             "tables there.",

@@ -11,7 +11,7 @@ from django.db import connections, router
 from django_pgjobs import conf, registry
 from django_pgjobs.checks.configuration import has_valid_settings
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload, UnknownKind
-from django_pgjobs.sessions import CONNECTION_ERRORS
+from django_pgjobs.sessions import DATABASE_ERRORS
 
 if TYPE_CHECKING:
     from django_pgjobs.models import Schedule
@@ -49,12 +49,11 @@ def check_schedules(
     try:
         if Schedule._meta.db_table not in connections[alias].introspection.table_names():  # noqa: SLF001
             return []  # before the first migrate
+        active = Schedule.objects.using(alias).defer(*Schedule.added).active()
         return [
-            message
-            for schedule in Schedule.objects.using(alias).active().order_by("name")
-            for message in _of_schedule(schedule)
+            message for schedule in active.order_by("name") for message in _of_schedule(schedule)
         ]
-    except CONNECTION_ERRORS:
+    except DATABASE_ERRORS:
         return []
 
 

@@ -11,7 +11,7 @@ from django.db import connections, router, transaction
 
 from django_pgjobs import conf, poolers, symptoms
 from django_pgjobs.checks.configuration import has_valid_settings
-from django_pgjobs.sessions import CONNECTION_ERRORS, connect, execute_on_django
+from django_pgjobs.sessions import DATABASE_ERRORS, connect, execute_on_django
 
 
 def _aliases(databases: Sequence[str] | None) -> tuple[str, str, frozenset[str]]:
@@ -47,7 +47,7 @@ def check_listening(
     try:
         if _place(jobs) == _place(listening):
             return []
-    except CONNECTION_ERRORS:
+    except DATABASE_ERRORS:
         return []
     return [
         Warning(
@@ -68,7 +68,7 @@ def check_sessions(*, databases: Sequence[str] | None = None, **_kwargs: Any) ->
     try:
         with transaction.atomic(using=alias):  # psycopg sets the level of OPTIONS when one begins
             [(level,)] = execute_on_django(alias)(symptoms.ISOLATION, {})
-    except CONNECTION_ERRORS:
+    except DATABASE_ERRORS:
         return []
     if level == "read committed":
         return []
@@ -93,7 +93,7 @@ def _is_lent(alias: str) -> bool:
     try:
         with closing(connect(alias)) as connection:
             return poolers.is_lent(connection)
-    except CONNECTION_ERRORS:
+    except DATABASE_ERRORS:
         return False
 
 

@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, Warning  # noqa: A004 -- its name i
 from django.db import connections, router
 
 from django_pgjobs import schema
-from django_pgjobs.sessions import CONNECTION_ERRORS, execute_on_django
+from django_pgjobs.sessions import DATABASE_ERRORS, execute_on_django
 
 
 def check_tables(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
@@ -27,7 +27,7 @@ def check_tables(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> l
         missing = schema.missing_migrations(execute_on_django(alias))
         if not missing:
             return list(_of_indexes(alias))
-    except CONNECTION_ERRORS:
+    except DATABASE_ERRORS:
         return []
     if sys.argv[1:2] == ["migrate"]:  # which checks first, and need not be told
         return []

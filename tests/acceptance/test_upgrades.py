@@ -96,9 +96,15 @@ def test_new_code_works_on_the_old_tables_and_says_what_is_to_be_migrated(
     children = supervisor.children
     said = "got none of 0002_later, 0003_without_locks. Run manage.py migrate."
     eventually(lambda: said in supervisor.output)
-    Schedule.objects.all().delete()
     lost = rows.make("running", locked_by=rows.make_worker(heartbeat_at=rows.AGO).pk)
-    next_release.migrate()
+    for command, said_too in {
+        ("check", "--database", "default"): "pgjobs.W010",
+        ("migrate",): "Applying django_pgjobs.0003_without_locks... OK",
+    }.items():
+        process = processes.start(*command, DJANGO_SETTINGS_MODULE=next_release.SETTINGS)
+        assert process.wait(60) == 0, process.output
+        assert said_too in process.output
+    Schedule.objects.all().delete()
     one_of_each()
     eventually(all_settled, within=20)  # what was lost is reaped
     assert Job.objects.filter(pk=lost.pk).values_list("status").get() != ("running",)

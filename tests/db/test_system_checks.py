@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from django.core.checks import run_checks
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import IsolationLevel
 
-from django_pgjobs import Limit, checks, conf, job, poolers, schema
+from django_pgjobs import Limit, checks, conf, job, poolers, schema, symptoms
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.sessions import execute_on_django
 from tests.contract import pages
@@ -228,6 +228,23 @@ def test_an_index_whose_building_failed_is_told_with_how_to_build_it_anew(world)
     )
     [message] = [m for m in run_checks(databases=["default"]) if m.id == "pgjobs.W011"]
     assert message.hint == "REINDEX INDEX CONCURRENTLY pgjobs_job_claim."
+
+
+@pytest.mark.parametrize("asked", ["ISOLATION", "PLACE", "READS_MIGRATIONS"])
+def test_a_server_that_refuses_to_say_spoils_no_check(world, monkeypatch, asked):
+    world.pgjobs(LISTEN_DATABASE="other")
+    world.database("other", NAME=connection.settings_dict["NAME"])
+    monkeypatch.setattr(symptoms, asked, "select not_to_be_had()")
+    with transaction.atomic():
+        assert found() == {}
+        transaction.set_rollback(True)
+
+
+def test_schedules_that_cannot_be_read_spoil_no_check(world):
+    world.sql("alter table django_pgjobs_schedule rename column tz to renamed")
+    with transaction.atomic():
+        assert "pgjobs.W006" not in found()
+        transaction.set_rollback(True)
 
 
 def test_migrate_is_not_told_what_it_is_about_to_do(world, monkeypatch):
