@@ -94,12 +94,12 @@ def test_new_code_works_on_the_old_tables_and_says_what_is_to_be_migrated(
     eventually(all_settled)
     eventually(lambda: Job.objects.filter(meta__schedule="s").exists(), within=20)
     children = supervisor.children
-    said = "got none of 0002_later, 0003_without_locks. Run manage.py migrate."
+    said = f"0007_schedule, {next_release.LAST}. Run manage.py migrate."
     eventually(lambda: said in supervisor.output)
     lost = rows.make("running", locked_by=rows.make_worker(heartbeat_at=rows.AGO).pk)
     for command, said_too in {
         ("check", "--database", "default"): "pgjobs.W010",
-        ("migrate",): "Applying django_pgjobs.0003_without_locks... OK",
+        ("migrate",): f"Applying django_pgjobs.{next_release.LAST}... OK",
     }.items():
         process = processes.start(*command, DJANGO_SETTINGS_MODULE=next_release.SETTINGS)
         assert process.wait(60) == 0, process.output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import models
+from django.db import migrations, models
 from django.db.models import Q, Value
 from django.db.models.functions import Now
 
@@ -19,6 +19,10 @@ COLUMNS = {
     "Figure": {"waste": lambda: models.FloatField(db_default=0)},
     "Schedule": {"note": lambda: models.TextField(db_default="")},
 }
+
+
+def fields(model: str) -> list[migrations.AddField]:
+    return [migrations.AddField(model, name, field()) for name, field in COLUMNS[model].items()]
 
 
 def index() -> models.Index:

@@ -18,9 +18,11 @@ from django.db.models import NOT_PROVIDED, Q
 
 from django_pgjobs import migrations as package
 from django_pgjobs.models import Job
+from tests.next_release import migrations as later
 
 FIRST = "0001_initial"
 NAMES = sorted(path.stem for path in Path(package.__path__[0]).glob("0*.py"))
+LATER = sorted(path.stem for path in Path(later.__file__).parent.glob("0*.py"))
 CONCURRENT = (AddIndexConcurrently, RemoveIndexConcurrently)
 HARMLESS = (
     migrations.CreateModel,
@@ -47,6 +49,9 @@ def faults(one: type[migrations.Migration]) -> list[tuple[str, str]]:
     found = [(op.describe(), told) for op in one.operations if (told := fault(op))]
     if any(isinstance(op, CONCURRENT) for op in one.operations) and one.atomic:
         found.append((one.__module__, "no transaction can build an index concurrently"))
+    tables = {op.model_name for op in one.operations if isinstance(op, migrations.AddField)}
+    if len(tables) > 1:
+        found.append((one.__module__, "two tables that it locks may be locked in another order"))
     if not one.atomic:  # what went well is not undone, so it must bear being done again
         found += [
             (
@@ -76,12 +81,19 @@ def test_what_the_latest_migration_adds_to_jobs_is_named_in_the_model():
     assert {op.name for op in fields if op.model_name == "job"} == set(Job.added)
 
 
-@pytest.mark.parametrize("name", ["0002_later", "0003_without_locks"])
+@pytest.mark.parametrize("name", LATER)
 def test_the_migrations_of_the_tests_are_as_they_should_be(name):
-    one = import_module(f"tests.next_release.migrations.{name}").Migration
+    one = import_module(f"{later.__name__}.{name}").Migration
     assert faults(one) == []
     one = type("Other", (one,), {"atomic": not one.atomic})
     assert faults(one), "each is atomic or not for a reason"
+
+
+def test_one_that_changes_two_tables_would_lock_them_against_workers():
+    one = import_module(f"{later.__name__}.{LATER[0]}").Migration
+    field = models.TextField(null=True)
+    more = {"operations": [*one.operations, migrations.AddField("worker", "x", field)]}
+    assert faults(type("Other", (one,), more))
 
 
 @pytest.mark.parametrize(

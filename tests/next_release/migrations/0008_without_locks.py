@@ -6,7 +6,7 @@ from tests.next_release.additions import constraint, index
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("django_pgjobs", "0002_later")]
+    dependencies = [("django_pgjobs", "0007_schedule")]
     operations = [
         ValidateConstraint("job", constraint().name),
         AddIndexConcurrently("job", index()),
