@@ -88,7 +88,7 @@ def test_the_commands(capsys):
     Worker.objects.using("other").create(host="h", pid=1, threads=1, heartbeat_at=rows.AGO)
     call_command("reapjobs", "--dry-run")
     call_command("reapjobs")
-    assert capsys.readouterr().out.count("the death of 1 workers") == 2
+    assert capsys.readouterr().out.count("the death of 1 worker") == 2
     for arguments in (
         *(["stats"], ["list"], ["show", str(one.pk)], ["explain", str(one.pk)], ["check"]),
         *(["pause", "mail"], ["resume", "mail"], ["cancel", str(one.pk)], ["retry", str(one.pk)]),

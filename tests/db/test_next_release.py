@@ -70,7 +70,7 @@ def test_every_outcome(kinds):
         raise Snooze(60)
 
     later = job(kind="later")(snooze)
-    again = job(kind="again", retry=Fixed([60]))(lambda: 1 / 0)
+    again = job(kind="tried_again", retry=Fixed([60]))(lambda: 1 / 0)
     ended = {
         add.enqueue(1, b=2).pk: "done",
         boom.using(max_attempts=1).enqueue().pk: "failed",
