@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 
 from django.apps import AppConfig
-from django.core.checks import Tags, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
@@ -22,10 +21,7 @@ class PgJobsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register checks and handlers, as django.contrib.admin does with `admin.py`."""
-        register(checks.check_settings)
-        register(checks.check_database)
-        register(checks.check_poolers, Tags.database)
-        register(checks.check_schedules, Tags.database)
+        checks.register()
         try:
             autodiscover_modules("jobs")
         except SystemExit as error:  # else the process would end here, perhaps with status 0

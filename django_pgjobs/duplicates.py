@@ -80,7 +80,8 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
         if placed.new:
             stored = {"created_at": placed.created_at, "run_at": placed.run_at}
             return enqueueing.as_stored(call.alias, row, id=placed.id, **stored)
-        found = Job._base_manager.using(call.alias).filter(pk=placed.id).first()  # noqa: SLF001 -- all rows
+        rows = Job._base_manager.using(call.alias).defer(*Job.added)  # noqa: SLF001 -- all rows
+        found = rows.filter(pk=placed.id).first()
         if found is not None:  # it may have been deleted meanwhile
             found.existed = True
             return found

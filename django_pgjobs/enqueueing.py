@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _NOT_PLAIN = ("run_at", "delay", "subject_type", "meta", "concurrency_key")
 CHUNK = 5_000  # rows of one INSERT; 2,000 to 10,000 are alike, and memory stays small
 
-_NEW = {field.attname: None for field in Job._meta.concrete_fields} | {  # noqa: SLF001 -- Django's own API
+_COLUMNS = [field.attname for field in Job._meta.concrete_fields if field.name not in Job.added]  # noqa: SLF001 -- Django's own API
+_NEW = dict.fromkeys(_COLUMNS) | {
     "status": Status.PENDING.value,
     "attempts": 0,
     "attempts_before": 0,

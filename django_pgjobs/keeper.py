@@ -1,4 +1,4 @@
-"""The duties beside the jobs: renew leases, record deaths, reap, prune; and see that schedules fire.
+"""The duties beside the jobs: renew leases, record deaths, reap, prune; see that schedules fire and tables fit.
 
 Invariant: heartbeats go on whatever else fails, since without them every job of a worker is lost.
 """
@@ -14,7 +14,7 @@ from functools import partial
 
 from psycopg import errors
 
-from django_pgjobs import conf, leases, reaper
+from django_pgjobs import conf, leases, reaper, schema
 from django_pgjobs.leases import Lease
 from django_pgjobs.sessions import (
     CONNECTION_ERRORS,
@@ -40,6 +40,7 @@ class Keeper:
         self.ticker = Ticker(database)
         self._next_beat = 0.0
         self._next_reap = 0.0
+        self._compared = False  # whether the tables were compared with this code's migrations
         self._complained = 0.0  # when it was last said that the database is no use
 
     def keep(self, kept: Sequence[Lease], *, stopping: bool) -> tuple[list[Lease], float]:
@@ -66,6 +67,8 @@ class Keeper:
             done = self.attempt(beat)
         if done and time.monotonic() >= self._next_reap:
             done = self.attempt(reap)
+        if done and not self._compared:
+            self._compared = self.attempt(_compare)
         if not done:
             return lost, min(AGAIN, interval)
         due = min(self._next_beat, self._next_reap) if kept else self._next_reap
@@ -111,6 +114,16 @@ class Keeper:
             what = "cannot reach" if isinstance(error, CONNECTION_ERRORS) else "is refused by"
             logger.warning("The keeper %s the database, trying again: %s", what, reason(error))
             self._complained = now
+
+
+def _compare(execute: Execute) -> None:
+    """Say what is to be migrated: jobs run on the tables of the release before, but not for ever."""
+    if missing := schema.missing_migrations(execute):
+        logger.warning(
+            "The database must have every migration of %s, got none of %s. Run manage.py migrate.",
+            schema.APP,
+            ", ".join(missing),
+        )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ primary key: each non-partial one would cost three entries in the life of every 
 from __future__ import annotations
 
 import datetime
-from typing import Self
+from typing import ClassVar, Self
 
 from asgiref.sync import sync_to_async
 from django.db import models, router
@@ -206,6 +206,10 @@ class Job(models.Model):
     meta = models.JSONField(_("meta"), db_default=Value({}, models.JSONField()))
 
     objects = JobQuerySet.as_manager()
+
+    # Columns that the migrations of this release add. What has to work on the tables of the release before, as
+    # enqueueing has, reads them only where they are asked for.
+    added: ClassVar[tuple[str, ...]] = ()
 
     existed = False  # whether an enqueue found this job, by its unique key, instead of making one
 

@@ -1,7 +1,7 @@
 """How long the database has been out of reach, and how long to go on trying.
 
-Invariant: one that cannot be reached is waited for without limit; one that refuses its statements, as
-after a failover or without its tables, is not.
+Invariant: one that cannot be reached, or whose tables are to be migrated, is waited for without limit; one
+that refuses statements for another reason, as after a failover, is not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import math
 import time
 
-from django_pgjobs.sessions import CONNECTION_ERRORS, reason
+from django_pgjobs.sessions import CONNECTION_ERRORS, SCHEMA_ERRORS, reason
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +33,11 @@ class Outage:
     def note(self, error: Exception) -> float:
         """Take note of a failure; return the seconds to wait until the next try."""
         refused = not isinstance(error, CONNECTION_ERRORS)
-        self._refused_since = min(self._refused_since, time.monotonic()) if refused else math.inf
+        ends = not refused or isinstance(error, SCHEMA_ERRORS)  # by itself, sooner or later
+        self._refused_since = math.inf if ends else min(self._refused_since, time.monotonic())
         what = "refuses a statement" if refused else "cannot be reached"
-        logger.warning("The database %s, trying again: %s", what, reason(error))
+        do = ". Run manage.py migrate." if refused and ends else ""
+        logger.warning("The database %s, trying again: %s%s", what, reason(error), do)
         backoff = self._backoff
         self._backoff = min(backoff * 2, _LONGEST_BACKOFF)
         return backoff

@@ -119,7 +119,7 @@ def synchronise(alias: str) -> None:
     so, and one whose kind this code does not know is other code's.
     """
     declared = {one.name: (kind, one) for kind, one in _declared()}
-    schedules = Schedule.objects.using(alias)
+    schedules = Schedule.objects.using(alias).defer(*Schedule.added)
     with transaction.atomic(using=alias):
         # In order, as everybody does it who waits for these locks.
         rows = schedules.filter(Q(from_code=True) | Q(name__in=declared)).order_by("name")
@@ -142,7 +142,7 @@ def synchronise(alias: str) -> None:
 
 
 def _ours(alias: str, but: Collection[int]) -> ScheduleQuerySet:
-    known = Schedule.objects.using(alias).filter(kind__in=registry.kinds())
+    known = Schedule.objects.using(alias).defer(*Schedule.added).filter(kind__in=registry.kinds())
     return known.exclude(pk__in=but) if but else known
 
 

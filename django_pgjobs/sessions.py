@@ -48,6 +48,9 @@ CONNECTION_ERRORS = (
     django.db.InterfaceError,
 )
 
+# What the server says where its tables are those of an older release, or where there are none.
+SCHEMA_ERRORS = (errors.UndefinedTable, errors.UndefinedColumn)
+
 DATABASE_ERRORS = (psycopg.Error, django.db.Error)  # these, and all that a server may refuse
 
 _TRIES = 5

@@ -77,4 +77,18 @@ from pg_index i join pg_class c on c.oid = i.indexrelid
 where c.relname = any(%(names)s::text[]) and pg_table_is_visible(i.indrelid)
 """
 
+# Run by schema, on a worker's own connection too. Raw: there no ORM is at hand. The first one is null where
+# there is no such table, false where it is hidden from this role.
+READS_MIGRATIONS = "select has_table_privilege(to_regclass('django_migrations'), 'select')"
+MIGRATIONS = "select name from django_migrations where app = %(app)s"
+
+# Run by the system checks. Which database of which server answers, and whether it can be written to: only there
+# do notifications arrive.
+PLACE = """
+select system_identifier, (select oid from pg_database where datname = current_database()),
+    pg_is_in_recovery()
+from pg_control_system()
+"""
+ISOLATION = "select current_setting('transaction_isolation')"
+
 CLOCK = "select extract(epoch from clock_timestamp())::float8"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from functools import reduce
 from operator import and_
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from django.db import models
 from django.db.models import F, Func, Q, Value
@@ -109,6 +109,8 @@ class Schedule(models.Model):
     last_at = models.DateTimeField(_("last tick"), null=True, blank=True)
     from_code = models.BooleanField(_("from code"), db_default=False)
     removed_at = models.DateTimeField(_("removed from the code at"), null=True, blank=True)
+
+    added: ClassVar[tuple[str, ...]] = ()  # as those of Job: schedules fire on the older tables too
 
     objects = ScheduleQuerySet.as_manager()
 

@@ -17,6 +17,8 @@ USE_TZ = True
 PGMQ_APPS = ["django_pgjobs.pgmq"] if find_spec("pgmq") else []
 INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", *PGMQ_APPS, "tests.app"]
 MIDDLEWARE = ["tests.policy.strict", *ADMIN_MIDDLEWARE]
+# The real one, where it is there: it comes with the same table.
+INSTALLED_APPS.append("django_tasks_db" if find_spec("django_tasks_db") else "tests.tasks_db")
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 # The random name keeps two runs apart that DATABASE_URL sends to one server.

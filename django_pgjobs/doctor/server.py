@@ -91,10 +91,12 @@ def bloat(patient: Patient) -> Said:
 
 
 def pooler(patient: Patient) -> Said:
-    """Find what a pooler in transaction mode breaks."""
+    """Find what a pooler in transaction mode breaks, and a way around it that leads elsewhere."""
     listening = conf.get().listen_database
     aliases = [alias for alias in (patient.alias, listening) if alias]
-    for message in checks.check_poolers(databases=aliases):
+    for message in checks.check_poolers(databases=aliases) + checks.check_listening(
+        databases=aliases
+    ):
         yield Severity.WARNING, f"{message.msg} ({message.id})", message.hint or ""
 
 

@@ -11,8 +11,8 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.functions import Now
 
-from django_pgjobs import doctor, poolers, symptoms
-from django_pgjobs.doctor import LOOKS, Severity, schema, server
+from django_pgjobs import doctor, poolers, schema, symptoms
+from django_pgjobs.doctor import LOOKS, Severity, server
 from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
 from tests.db import rows
@@ -179,6 +179,12 @@ def test_a_pooler_in_transaction_mode(monkeypatch):
     found = findings("pooler")
     assert {one.severity for one in found} == {WARNING}
     assert any("pgjobs.W001" in one.what for one in found)
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_a_way_around_a_pooler_that_leads_to_another_database(settings):
+    settings.PGJOBS = {"LISTEN_DATABASE": "other"}
+    assert "pgjobs.W008" in only("pooler").what
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(30.0, "30.0 s ahead of"), (-30.0, "s behind")])

@@ -64,6 +64,7 @@ FORMS = {
     "resume": ("other",),
     "check": (),
     "doctor": (),
+    "import-tasks": (),
 }
 KEYS = {
     "stats": ["queues", "workers"],
@@ -75,6 +76,7 @@ KEYS = {
     "resume": ["queue", "changed"],
     "check": ["misfits"],
     "doctor": ["severity", "findings"],
+    "import-tasks": ["dry_run", "carried", "left", "held"],
 }
 
 

@@ -99,6 +99,15 @@ def pooled(lead, pooler):
     return pooled
 
 
+@pytest.fixture
+def lead_to_the_jobs(monkeypatch):
+    def lead(alias):
+        name = connections.settings["default"]["NAME"]
+        monkeypatch.setitem(connections.settings[alias], "NAME", name)
+
+    return lead
+
+
 def test_a_direct_database_has_no_fault(monkeypatch):
     monkeypatch.setitem(connections.settings["default"], "OPTIONS", {"prepare_threshold": 5})
     assert found("default", "other") == []
@@ -113,19 +122,23 @@ def test_what_a_pooler_breaks_is_a_warning(pooled):
 
 
 @needs_pgbouncer
-def test_nothing_is_wrong_where_all_is_said(pooled, settings):
+def test_nothing_is_wrong_where_all_is_said(pooled, settings, lead_to_the_jobs):
     pooled(DISABLE_SERVER_SIDE_CURSORS=True, OPTIONS={"pool": True, "server_side_binding": True})
     settings.PGJOBS = {"LISTEN_DATABASE": "other"}
+    lead_to_the_jobs("other")
     assert found("default", "other") == []
     settings.PGJOBS = {"NOTIFY": False}
     assert found("default", "other") == []
 
 
 @needs_pgbouncer
-def test_a_way_around_the_pooler_that_leads_through_it_is_a_warning(pooled, lead, pooler, settings):
+def test_a_way_around_the_pooler_that_leads_through_it_is_a_warning(
+    pooled, lead, pooler, settings, lead_to_the_jobs
+):
     pooled(DISABLE_SERVER_SIDE_CURSORS=True)
     lead("other", pooler)
     settings.PGJOBS = {"LISTEN_DATABASE": "other"}
+    lead_to_the_jobs("other")
     assert found("default", "other") == ["pgjobs.W001"]
     assert found("default") == [], "the other one was not to be asked"
 

@@ -49,7 +49,7 @@ def test_both_checks_are_registered_when_the_app_is_installed():
     registered = check_registry.registry.get_checks()
 
     assert checks.check_settings in registered
-    assert checks.check_database in registered
+    assert checks.check_databases in registered
 
 
 def test_an_error_says_what_to_do_and_ends_the_command_with_an_error(settings):
@@ -72,7 +72,7 @@ def test_a_jobs_database_that_is_not_postgresql_is_an_error(settings, monkeypatc
     settings.DATABASE_ROUTERS = [JobsOnSqlite()]
 
     try:
-        [error] = checks.check_database()
+        [error] = checks.check_databases()
     finally:
         del connections["sqlite"]
 

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError
 from django.utils import translation
-from psycopg import errors
 
-from django_pgjobs.management import acting, arguments, asking, examining
+from django_pgjobs.management import acting, arguments, asking, examining, importing
 from django_pgjobs.management.answers import Answer
-from django_pgjobs.sessions import DATABASE_ERRORS, reason
+from django_pgjobs.sessions import DATABASE_ERRORS, SCHEMA_ERRORS, reason
 
 
 class _Verb(NamedTuple):
@@ -37,6 +36,11 @@ VERBS = {
     "check": _Verb(examining.check, "whether this code can run every waiting job"),
     "doctor": _Verb(
         examining.examine, "what makes jobs slow, late or lost, and what to do", examining.add_level
+    ),
+    "import-tasks": _Verb(
+        importing.import_tasks,
+        "make jobs of the tasks that wait in django-tasks-db",
+        importing.add_options,
     ),
 }
 
@@ -88,7 +92,7 @@ def _accept_options_of_django(parser: ArgumentParser) -> None:
 
 def _told(error: Exception, database: str) -> str:
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-    if isinstance(cause, errors.UndefinedTable | errors.UndefinedColumn):
+    if isinstance(cause, SCHEMA_ERRORS):
         return f"Run manage.py migrate first: {reason(cause)}."
     if isinstance(error, ProgrammingError):
         return f"The database {database!r} refuses a statement: {reason(cause)}."

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from psycopg import errors
 
 from django_pgjobs import reaper
 from django_pgjobs.mailbox import Mailbox
@@ -17,6 +16,7 @@ from django_pgjobs.plurals import counted
 from django_pgjobs.reaper import Counts
 from django_pgjobs.sessions import (
     DATABASE_ERRORS,
+    SCHEMA_ERRORS,
     Execute,
     Session,
     execute_on_django,
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         try:
             with on_signals(lambda: stopped.put(None)):
                 self._until_stopped(session, execute, options, stopped)
-        except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+        except SCHEMA_ERRORS as error:
             raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         finally:
             if session:
@@ -86,7 +86,7 @@ class Command(BaseCommand):
         while True:
             try:
                 self._once(execute, options, stopped)
-            except (errors.UndefinedTable, errors.UndefinedColumn):
+            except SCHEMA_ERRORS:
                 raise
             except DATABASE_ERRORS as error:
                 what = "refuses a statement" if refused(error) else "cannot be reached"

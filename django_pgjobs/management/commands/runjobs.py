@@ -19,7 +19,7 @@ from django_pgjobs.launch import run_alone, run_child
 from django_pgjobs.limited_claims import declared
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
-from django_pgjobs.sessions import CONNECTION_ERRORS, in_transaction, reason
+from django_pgjobs.sessions import CONNECTION_ERRORS, SCHEMA_ERRORS, in_transaction, reason
 from django_pgjobs.supervisor import Supervisor
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -150,7 +150,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"The database {database!r} cannot be reached: {reason(error)}."
             ) from error
-        except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+        except SCHEMA_ERRORS as error:
             raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         if status:
             sys.exit(status)

@@ -1,0 +1,8 @@
+from django.db import migrations
+
+from tests.next_release.additions import fields
+
+
+class Migration(migrations.Migration):
+    dependencies = [("django_pgjobs", "0004_queue")]
+    operations = fields("Gate")

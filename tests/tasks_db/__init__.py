@@ -1,0 +1,1 @@
+"""What `pgjobs import-tasks` needs of django-tasks-db, for where that is not installed: its table."""

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class TasksDbConfig(AppConfig):
+    name = "tests.tasks_db"
+    label = "django_tasks_database"  # as the real one
