@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913 -- what an attempt needs
             if len(blocks) == 1:
                 # The first hook of all: what a later one raises does not undo the commit.
                 transaction.on_commit(lambda: committed.append(True), using=alias)
-            outcome = execution.run(claim, lease.name, begin(), line)
+            outcome = execution.run_untold(claim, lease.name, begin(), line)
             if os.getpid() != process:
                 os._exit(1)  # a fork that the handler let return would settle on our connection
             if isinstance(outcome, Done):

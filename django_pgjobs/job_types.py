@@ -27,8 +27,10 @@ from django_pgjobs.rules import Recurring
 from django_pgjobs.signatures import Signature
 
 if TYPE_CHECKING:
+    from django_pgjobs.claims import Claim
     from django_pgjobs.context import JobContext
     from django_pgjobs.models import Job
+    from django_pgjobs.outcomes import Outcome, Settled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,6 +132,10 @@ class JobType(Generic[P, R]):
         other.options = replace(self.options, **changes)
         check_names(other)
         return other
+
+    def ended(self, claim: Claim, outcome: Outcome | Settled) -> Callable[[], None] | None:  # noqa: ARG002
+        """Take note that an attempt has ended like this; return what is to be called where that may wait."""
+        return None
 
     def _entry(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
         payload = self.signature.bind(self.kind, args, kwargs)

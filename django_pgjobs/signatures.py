@@ -37,7 +37,7 @@ class Signature:
                 )
         self._open = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
         named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
-        self._names = {p.name for p in named}
+        self.names = tuple(p.name for p in named)
         self.defaults = {p.name: p.default for p in named if p.default is not Parameter.empty}
         self._required = {p.name for p in named if p.default is Parameter.empty}
 
@@ -68,7 +68,7 @@ class Signature:
             )
         if missing := self._required - payload.keys():
             raise InvalidPayload(self._refusal(kind, f"missing {_listed(missing)}"))
-        if not self._open and (unknown := payload.keys() - self._names):
+        if not self._open and (unknown := payload.keys() - set(self.names)):
             raise InvalidPayload(self._refusal(kind, f"unknown {_listed(unknown)}"))
         if self._context in payload:
             raise InvalidPayload(self._refusal(kind, f"{self._context!r}, which is the context's"))
@@ -81,7 +81,7 @@ class Signature:
             InvalidOption: one of the names is none of them.
 
         """
-        if not self._open and (unknown := set(names) - self._names):
+        if not self._open and (unknown := set(names) - set(self.names)):
             raise InvalidOption(
                 f"{what} must name arguments of {self._full}, got {_listed(unknown)}. Correct the name."
             )

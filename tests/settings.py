@@ -12,6 +12,10 @@ SECRET_KEY = "of the tests, and of nothing else"  # noqa: S105
 USE_TZ = True
 INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "tests.app"]
 MIDDLEWARE = ["tests.policy.strict", *ADMIN_MIDDLEWARE]
+TASKS = {
+    alias: {"BACKEND": "django_pgjobs.tasks.PgJobsBackend", "QUEUES": []}
+    for alias in ("default", "second")
+}
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 # The random name keeps two runs apart that DATABASE_URL sends to one server.
