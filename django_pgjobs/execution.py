@@ -71,8 +71,7 @@ async def arun(
 ) -> Outcome:
     """Run the async handler of `claim` in this task, then `tidy()`; tell its kind, and return the outcome."""
     outcome = await _arun(claim, worker, deadline, tidy, line)
-    job_type = find(claim.kind)
-    if job_type is not None and (telling := job_type.ended(claim, outcome)):
+    if telling := _telling(claim, outcome):
         await sync_to_async(telling)()
     return outcome
 
@@ -129,9 +128,13 @@ def run_in_thread(
 
 def tell(claim: Claim, outcome: Outcome | Settled) -> None:
     """Tell the kind of a job how this attempt has ended."""
-    job_type = find(claim.kind)
-    if job_type is not None and (telling := job_type.ended(claim, outcome)):
+    if telling := _telling(claim, outcome):
         telling()
+
+
+def _telling(claim: Claim, outcome: Outcome | Settled) -> Callable[[], None] | None:
+    job_type = find(claim.kind)
+    return job_type.ended(claim, outcome) if job_type and job_type.ended else None
 
 
 def _as_asked(error: BaseException, line: Line | None) -> BaseException:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# Told how an attempt has ended, which must not wait; returns what else is to be called, where that may.
+Ended = Callable[["Claim", "Outcome | Settled"], Callable[[], None] | None]
 _LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 
 
@@ -71,6 +73,7 @@ class JobType(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(handler)
         self.listens = takes_context or self.is_async  # a running one can be asked to stop
         self.signature = Signature(handler, takes_context=takes_context)
+        self.ended: Ended | None = None
         self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -132,10 +135,6 @@ class JobType(Generic[P, R]):
         other.options = replace(self.options, **changes)
         check_names(other)
         return other
-
-    def ended(self, claim: Claim, outcome: Outcome | Settled) -> Callable[[], None] | None:  # noqa: ARG002
-        """Take note that an attempt has ended like this; return what is to be called where that may wait."""
-        return None
 
     def _entry(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
         payload = self.signature.bind(self.kind, args, kwargs)

@@ -186,10 +186,11 @@ def get_job(kind: str) -> JobType[..., Any]:
         UnknownKind: no handler is registered for it; the message names the nearest known kinds.
 
     """
-    if isinstance(kind, str) and (job_type := find(kind)) is not None:
-        return job_type
     if isinstance(kind, JobType):
         raise UnknownKind(f"A kind must be a str, got {kind!r}. Call its own enqueue().")
+    job_type = find(kind)
+    if job_type is not None:
+        return job_type
     near = difflib.get_close_matches(str(kind), _kinds, n=3)
     hint = (
         f"Did you mean {' or '.join(map(repr, near))}?"
@@ -203,8 +204,7 @@ def find(kind: str, *, ask: bool = True) -> JobType[..., Any] | None:
     """Return the `JobType` of a kind, or None where there is none; `ask` the finders too."""
     job_type = _kinds.get(kind)
     if job_type is None and ask:
-        found = (finder(kind) for finder in finders)
-        job_type = next(filter(None, found), None)
+        return next((found for finder in finders if (found := finder(kind))), None)
     return job_type
 
 

@@ -7,8 +7,9 @@ needs the models; what is refused was refused before any SQL.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator
+from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
@@ -20,9 +21,7 @@ from django_pgjobs.tasks import framework, signals, task_types
 from django_pgjobs.tasks.declaring import PgJobsTask
 from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist, normalize_json
 
-if TYPE_CHECKING:
-    from django_pgjobs.tasks.framework import TaskResult
-
+_ID = re.compile(r"[1-9][0-9]{0,18}")
 _MOST = 2**63 - 1  # an id, as the column
 
 
@@ -52,7 +51,7 @@ class PgJobsBackend(framework.BaseTaskBackend):
         except InvalidOption as error:
             raise InvalidTask(str(error)) from error
 
-    def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[..., Any]:
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Insert a pending job in the current transaction, and return its result.
 
         Raises:
@@ -77,7 +76,7 @@ class PgJobsBackend(framework.BaseTaskBackend):
         signals.enqueued(type(self), result)
         return result
 
-    def get_result(self, result_id: str) -> TaskResult[..., Any]:
+    def get_result(self, result_id: Any) -> Any:
         """Return the result of a task of any backend of this app.
 
         Raises:
@@ -86,17 +85,17 @@ class PgJobsBackend(framework.BaseTaskBackend):
         """
         from django_pgjobs.tasks import results  # noqa: PLC0415 -- likewise
 
-        good = isinstance(result_id, str) and result_id.isascii() and result_id.isdecimal()
-        if not good or str(int(result_id[:20])) != result_id or int(result_id) > _MOST:
-            raise TaskResultDoesNotExist(result_id)
-        job = results.row(int(result_id))
+        job = results.row(int(result_id)) if _is_id(result_id) else None
         task_type = None if job is None else registry.find(job.kind)
         if job is None or not isinstance(task_type, task_types.TaskType):
             raise TaskResultDoesNotExist(result_id)
         return results.of(task_type, job)
 
-    def check(self, **_kwargs: Any) -> Iterable[CheckMessage]:
+    def check(self, **_kwargs: Any) -> list[CheckMessage]:
         """Report what is wrong with this backend's settings: pgjobs.E020 to E022."""
+        return list(self._faults())
+
+    def _faults(self) -> Iterator[CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
         if not apps.is_installed("django_pgjobs"):
             yield Error(
@@ -119,3 +118,10 @@ class PgJobsBackend(framework.BaseTaskBackend):
                     hint=str(error),
                     id="pgjobs.E022",
                 )
+
+
+def _is_id(text: object) -> bool:
+    """Say whether this is the id of a result as `enqueue()` gives it."""
+    if not isinstance(text, str) or not _ID.fullmatch(text):
+        return False
+    return int(text) <= _MOST

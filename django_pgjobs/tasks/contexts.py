@@ -18,7 +18,7 @@ else:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PgJobsTaskContext(TaskContext):
+class PgJobsTaskContext(TaskContext):  # type: ignore[misc]  # the stubs do not know it as frozen
     """The framework's context, and that of the job: for progress, and for stopping when asked to."""
 
     job_context: JobContext

@@ -29,37 +29,35 @@ else:
 _CHANGES = ("max_attempts", "unique", "unique_key", "concurrency_key", "subject")
 
 
-def _option(default: Any = None) -> Any:
-    # Two tasks are one if the framework says so: a result's task need not remember these.
-    return field(default=default, compare=False)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgJobsTask(Task):
     """A task with the options of `@job`, which `@task` takes on Django 6.1 and with the backport."""
 
-    max_attempts: int | None = _option()
-    retry: RetryPolicy | Delays | None = _option()
-    retry_on: Errors | None = _option()
-    discard_on: Errors | None = _option()
-    timeout: float | datetime.timedelta | None = _option()
-    unique: Unique | None = _option()
-    concurrency: Limit | None = _option()
-    rate: Rate | None = _option()
-    ordered: bool = _option(default=False)
-    atomic: bool = _option(default=False)
-    aliases: Iterable[str] = _option(())
-    schedule: Recurring | Iterable[Recurring] = _option(())
-    unique_key: str | None = _option()  # this and what follows is for using()
-    concurrency_key: str | None = _option()
-    subject: Model | None = _option()
+    # Two tasks are one if the framework says so: the task of a result need not remember these.
+    max_attempts: int | None = field(default=None, compare=False)
+    retry: RetryPolicy | Delays | None = field(default=None, compare=False)
+    retry_on: Errors | None = field(default=None, compare=False)
+    discard_on: Errors | None = field(default=None, compare=False)
+    timeout: float | datetime.timedelta | None = field(default=None, compare=False)
+    unique: Unique | None = field(default=None, compare=False)
+    concurrency: Limit | None = field(default=None, compare=False)
+    rate: Rate | None = field(default=None, compare=False)
+    ordered: bool = field(default=False, compare=False)
+    atomic: bool = field(default=False, compare=False)
+    aliases: Iterable[str] = field(default=(), compare=False)
+    schedule: Recurring | Iterable[Recurring] = field(default=(), compare=False)
+    unique_key: str | None = field(
+        default=None, compare=False
+    )  # this and what follows is for using()
+    concurrency_key: str | None = field(default=None, compare=False)
+    subject: Model | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Validate the task, and register it where it is declared."""
         Task.__post_init__(self)  # not super(): slots make another class of this one
         task_types.of(self)
 
-    def using(  # type: ignore[override]  # more than the framework's
+    def using(
         self,
         *,
         priority: int | None = None,
@@ -89,7 +87,7 @@ class PgJobsTask(Task):
         return replace(self, **chosen, **changes)
 
 
-def task(  # noqa: PLR0913 -- as the framework's
+def task(
     function: Callable[..., Any] | None = None,
     *,
     priority: int = framework.DEFAULT_TASK_PRIORITY,

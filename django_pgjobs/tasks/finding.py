@@ -26,7 +26,10 @@ def find(kind: str) -> task_types.TaskType | None:
         return task_types.of(task) if isinstance(task, framework.Task) else None
     except ModuleNotFoundError:
         return None
-    except (Exception, SystemExit):  # a module's own code may do anything: only this job fails by it
+    except (
+        Exception,
+        SystemExit,
+    ):  # a module's own code may do anything: only this job fails by it
         logger.exception("The module of the kind %r cannot be imported.", kind)
         return None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
         TaskResult,
         TaskResultStatus,
     )
-    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+    from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
     from django.utils.json import normalize_json
 else:
     # Its checks and signals register themselves even where its app is not installed.
@@ -39,6 +39,7 @@ else:
         TaskResult,
         TaskResultStatus,
     )
+    from django_tasks.exceptions import InvalidTaskBackendError as InvalidTaskBackend
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.utils import normalize_json
@@ -49,6 +50,7 @@ __all__ = [
     "DEFAULT_TASK_QUEUE_NAME",
     "BaseTaskBackend",
     "InvalidTask",
+    "InvalidTaskBackend",
     "Task",
     "TaskContext",
     "TaskError",
@@ -57,8 +59,8 @@ __all__ = [
     "TaskResultStatus",
     "checks",
     "normalize_json",
-    "signals",
     "set_attributes",
+    "signals",
     "task_backends",
     "unvalidated",
 ]

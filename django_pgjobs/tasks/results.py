@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import router
 
 from django_pgjobs import payloads
-from django_pgjobs.exceptions import InvalidPayload, PgJobsError
+from django_pgjobs.exceptions import InvalidPayload, WorkerLost
 from django_pgjobs.models import Job
 from django_pgjobs.tasks.framework import (
     TaskError,
@@ -38,11 +38,7 @@ _STATUS = {
 _UNKNOWN = "unknown"
 
 
-class WorkerLost(PgJobsError):
-    """The worker of an attempt died: what a job keeps as the error of that attempt."""
-
-
-_LOST = f"{WorkerLost.__module__}.{WorkerLost.__qualname__}"
+_LOST = f"{WorkerLost.__module__}.{WorkerLost.__qualname__}"  # the reaper notes its name alone
 
 
 def of(task_type: TaskType, job: Job) -> TaskResult[..., Any]:

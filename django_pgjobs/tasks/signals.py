@@ -108,10 +108,14 @@ def _send_finished(
     result = _read(task_type, claim.id)
     if result is None:
         return
-    if not result.is_finished:  # the row says it when the outcome is written, with those of other jobs
+    if (
+        not result.is_finished
+    ):  # the row says it when the outcome is written, with those of other jobs
         set_attributes(result, status=status, finished_at=timezone.now())
         if isinstance(outcome, Done):
-            set_attributes(result, _return_value=results.value(json.loads(outcome.result or "null")))
+            set_attributes(
+                result, _return_value=results.value(json.loads(outcome.result or "null"))
+            )
         elif isinstance(outcome, Failed | Cancelled):
             result.errors.append(results.error(outcome.error))
     with _as_handled(None if status == TaskResultStatus.SUCCESSFUL else _error.get()):

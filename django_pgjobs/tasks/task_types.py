@@ -30,10 +30,8 @@ from django_pgjobs.tasks import contexts, framework, signals
 from django_pgjobs.tasks.framework import normalize_json
 
 if TYPE_CHECKING:
-    from django_pgjobs.claims import Claim
     from django_pgjobs.context import JobContext
     from django_pgjobs.models import Job
-    from django_pgjobs.outcomes import Outcome, Settled
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
 _OF_JOBS = ("max_attempts", "unique", "unique_key", "concurrency_key", "subject")
@@ -73,7 +71,10 @@ class TaskType(JobType[..., Any]):
         self.is_async = inspect.iscoroutinefunction(task.func)
         self.listens = task.takes_context or self.is_async
         self.handler = (_async_handler if self.is_async else _sync_handler)(self)
-        self.takes_context = True  # what the worker calls tells of the attempt, so it needs its claim
+        self.ended = functools.partial(signals.ended, self)
+        self.takes_context = (
+            True  # what the worker calls tells of the attempt, so it needs its claim
+        )
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""
@@ -92,17 +93,15 @@ class TaskType(JobType[..., Any]):
             return job_type.enqueue(args=args, kwargs=kwargs)
         return job_type.enqueue(*args, **kwargs)
 
-    def arguments(self, payload: Mapping[str, Any], positional: int) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(
+        self, payload: Mapping[str, Any], positional: int
+    ) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments as they were passed, from a stored payload."""
         if self.spread:
             return payload.get("args", []), payload.get("kwargs", {})
         names = [name for name in self.signature.names[:positional] if name in payload]
         rest = {name: value for name, value in payload.items() if name not in names}
         return [payload[name] for name in names], rest
-
-    def ended(self, claim: Claim, outcome: Outcome | Settled) -> signals.Telling | None:
-        """Log the end of a task, or return what tells those who listen."""
-        return signals.ended(self, claim, outcome)
 
 
 def of(task: Any) -> TaskType:
@@ -172,7 +171,9 @@ def _spread(args: list[Any], kwargs: dict[str, Any]) -> None:
 
 def _options(options: Options, task: Any) -> Options:
     """Return `options` with those of `task` for its jobs."""
-    changes = {name: getattr(task, name) for name in _OF_JOBS if getattr(task, name, None) is not None}
+    changes = {
+        name: getattr(task, name) for name in _OF_JOBS if getattr(task, name, None) is not None
+    }
     if isinstance(task.run_after, datetime.timedelta):
         changes["delay"] = task.run_after
     else:

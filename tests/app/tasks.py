@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from django_pgjobs import Fixed, Limit, Retry, Unique
+from django_pgjobs import Fixed, Retry
 from django_pgjobs.tasks import task
 
 
@@ -58,16 +58,6 @@ def fail_twice(context):
 @task(max_attempts=2, retry=Fixed([1]), timeout=30)
 def try_twice():
     raise KeyError
-
-
-@task(concurrency=Limit(1, key="customer_id"))
-def bill(customer_id, amount=0):
-    return amount
-
-
-@task(unique=Unique())
-def once(n):
-    return n
 
 
 def no_task():
