@@ -132,7 +132,7 @@ def tell(claim: Claim, outcome: Outcome | Settled) -> None:
         telling()
 
 
-def _telling(claim: Claim, outcome: Outcome | Settled) -> Callable[[], None] | None:
+def _telling(claim: Claim, outcome: Outcome | Settled) -> Callable[[], object] | None:
     job_type = find(claim.kind)
     return job_type.ended(claim, outcome) if job_type and job_type.ended else None
 

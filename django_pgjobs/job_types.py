@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 # Told how an attempt has ended, which must not wait; returns what else is to be called, where that may.
-Ended = Callable[["Claim", "Outcome | Settled"], Callable[[], None] | None]
+Ended = Callable[["Claim", "Outcome | Settled"], Callable[[], object] | None]
 _LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Telling = Callable[[], None]
+Telling = Callable[[], object]
 
 _error: ContextVar[BaseException | None] = ContextVar("pgjobs_task_error", default=None)
 _LOGGER: logging.Logger = framework.signals.logger
@@ -75,19 +75,20 @@ def ended(task_type: TaskType, claim: Claim, outcome: Outcome | Settled) -> Tell
     status = _status_of(outcome)
     if status is None:
         return None
-    good = status == TaskResultStatus.SUCCESSFUL
-    others, log = _audience(*_FINISHED, logging.INFO if good else logging.ERROR)
+    level = logging.INFO if status == TaskResultStatus.SUCCESSFUL else logging.ERROR
+    others, log = _audience(*_FINISHED, level)
     if others:
         return partial(_send_finished, task_type, claim, outcome, status)
     if log:
-        with _as_handled(None if good else _error.get()):
-            log(_backend_of(task_type.task.backend), _Brief(str(claim.id), task_type.task, status))
+        brief = _Brief(str(claim.id), task_type.task, status)
+        _handling(_raised(status), partial(log, _backend_of(task_type.task.backend), brief))
     return None
 
 
 @contextlib.contextmanager
 def noting_errors() -> Iterator[None]:
     """Keep what a function raises for the log: the signal is sent when the outcome is known."""
+    _error.set(None)
     try:
         yield
     except BaseException as error:
@@ -118,8 +119,9 @@ def _send_finished(
             )
         elif isinstance(outcome, Failed | Cancelled):
             result.errors.append(results.error(outcome.error))
-    with _as_handled(None if status == TaskResultStatus.SUCCESSFUL else _error.get()):
-        _FINISHED[0].send_robust(sender=_backend_of(result.backend), task_result=result)
+    sender = _backend_of(result.backend)
+    send = partial(_FINISHED[0].send_robust, sender=sender, task_result=result)
+    _handling(_raised(status), send)
 
 
 def _read(task_type: TaskType, job_id: int) -> Any:
@@ -163,13 +165,16 @@ def _backend_of(alias: str) -> type[Any]:
         return PgJobsBackend
 
 
-@contextlib.contextmanager
-def _as_handled(error: BaseException | None) -> Iterator[None]:
-    """Have `sys.exc_info()` show this error, as the framework's log wants it."""
+def _raised(status: TaskResultStatus) -> BaseException | None:
+    return _error.get() if status == TaskResultStatus.FAILED else None
+
+
+def _handling(error: BaseException | None, tell: Telling) -> None:
+    """Call where `sys.exc_info()` shows this error, as the framework's log wants it."""
     if error is None:
-        yield
+        tell()
         return
     try:
         raise error
     except BaseException:  # noqa: BLE001 -- it was the task's, and its outcome is known
-        yield
+        tell()

@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from django_pgjobs import Discard, JobCancelled
+from django_pgjobs import Discard, JobCancelled, Unique
 from django_pgjobs.models import Job
-from django_pgjobs.tasks import PgJobsBackend, framework, task
+from django_pgjobs.tasks import PgJobsBackend, framework, results, task
 from django_pgjobs.testing import drain
 from tests.app import tasks
 
@@ -175,8 +175,6 @@ def test_a_failure_is_logged_with_its_traceback(caplog, heard):
 
 
 def test_nothing_is_read_for_a_signal_that_nobody_hears(monkeypatch):
-    from django_pgjobs.tasks import results  # noqa: PLC0415
-
     monkeypatch.setattr(results, "row", None)
     result = tasks.add_up.enqueue(1)
     drain()
@@ -184,8 +182,6 @@ def test_nothing_is_read_for_a_signal_that_nobody_hears(monkeypatch):
 
 
 def test_a_job_that_was_there_is_not_enqueued_again(received):
-    from django_pgjobs import Unique  # noqa: PLC0415
-
     once = tasks.add_up.using(unique=Unique())
     once.enqueue(1)
     once.enqueue(1)
