@@ -56,13 +56,18 @@ FIGURES = {
     "enqueue": {"1 thread", "4 threads", "1 thread, prepared", "4 threads, prepared"},
     "writers": {"silent", "waking", "waking of silent"},
     "enqueue_many": {"enqueue_many", "peak memory"},
+    "tasks": {
+        f"{act}, {what}"
+        for act in ("enqueue", "drain")
+        for what in ("jobs", "tasks", "tasks of jobs")
+    },
     "latency": {"p50", "p99"},
     "polling": {"p50", "latest"},
     "idle": {"transactions", "CPU", "memory", "connections"},
     "memory": {"no-ops, growth", "readers, growth", "largest"},
     "admin": set(admin.UNITS),
 }
-ALONE = {"admin"}  # nothing is compared with it
+ALONE = {"admin", "tasks"}  # nothing is compared with it
 
 
 def test_all_scenarios_print_a_table_and_json_with_ratios():
