@@ -7,6 +7,7 @@ needs the models; what is refused was refused before any SQL.
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -44,8 +45,7 @@ class PgJobsBackend(framework.BaseTaskBackend):
         delay = isinstance(task.run_after, datetime.timedelta)
         super().validate_task(framework.unvalidated(task, run_after=None) if delay else task)
         try:
-            check_kind(task.module_path)
-            check_queue(task.queue_name)
+            _check_names(task.module_path, task.queue_name)
             if task.run_after is not None and not delay:
                 check_run_at(task.run_after)
         except InvalidOption as error:
@@ -118,6 +118,12 @@ class PgJobsBackend(framework.BaseTaskBackend):
                     hint=str(error),
                     id="pgjobs.E022",
                 )
+
+
+@functools.lru_cache(maxsize=1_000)
+def _check_names(module_path: str, queue: str) -> None:
+    check_kind(module_path)
+    check_queue(queue)
 
 
 def _is_id(text: object) -> bool:

@@ -66,7 +66,7 @@ def started(task_type: TaskType, context: JobContext) -> Telling | None:
         return partial(_send_started, task_type, context.job_id)
     if log:
         brief = _Brief(str(context.job_id), task_type.task, TaskResultStatus.RUNNING)
-        log(_backend_of(task_type.task.backend), brief)
+        log(None, brief)  # whose sender nobody looks at
     return None
 
 
@@ -81,7 +81,10 @@ def ended(task_type: TaskType, claim: Claim, outcome: Outcome | Settled) -> Tell
         return partial(_send_finished, task_type, claim, outcome, status)
     if log:
         brief = _Brief(str(claim.id), task_type.task, status)
-        _handling(_raised(status), partial(log, _backend_of(task_type.task.backend), brief))
+        if error := _raised(status):
+            _handling(error, partial(log, None, brief))
+        else:
+            log(None, brief)
     return None
 
 

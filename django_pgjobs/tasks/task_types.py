@@ -82,13 +82,11 @@ class TaskType(JobType[..., Any]):
 
     def place(self, task: Any, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Job:
         """Insert a job of `task`, which is this kind's or a copy of it; raise as `enqueue()` does."""
-        note: dict[str, Any] = {"backend": alias}
-        if args and not self.spread:
-            note["args"] = len(args)
-        if task.run_after is not None:
-            note["run_after"] = _noted(task.run_after)
-        job_type = copy.copy(self)
-        job_type.options = replace(_options(self.options, task), meta={"task": note})
+        positional = 0 if self.spread else len(args)
+        if task.run_after is None and not any(getattr(task, name, None) for name in _OF_JOBS):
+            job_type = _plain(self, task.queue_name, task.priority, alias, positional)
+        else:
+            job_type = _with(self, _options(self.options, task), _note(task, alias, positional))
         if self.spread:
             return job_type.enqueue(args=args, kwargs=kwargs)
         return job_type.enqueue(*args, **kwargs)
@@ -181,8 +179,28 @@ def _options(options: Options, task: Any) -> Options:
     return replace(options, queue=task.queue_name, priority=int(task.priority), **changes)
 
 
-def _noted(run_after: datetime.datetime | datetime.timedelta) -> str | float:
-    """Return the time as `meta` holds it; `results` reads it back."""
-    if isinstance(run_after, datetime.timedelta):
-        return run_after.total_seconds()
-    return run_after.isoformat()
+def _note(task: Any, alias: str, positional: int) -> dict[str, Any]:
+    """Return what `meta` says of the task; `results` reads it back."""
+    note: dict[str, Any] = {"backend": alias}
+    if positional:
+        note["args"] = positional
+    if isinstance(task.run_after, datetime.timedelta):
+        note["run_after"] = task.run_after.total_seconds()
+    elif task.run_after is not None:
+        note["run_after"] = task.run_after.isoformat()
+    return note
+
+
+def _with(task_type: TaskType, options: Options, note: dict[str, Any]) -> TaskType:
+    job_type = copy.copy(task_type)
+    job_type.options = replace(options, meta={"task": note})
+    return job_type
+
+
+# Checking the same options again and again was a third of what an enqueue costs in Python.
+@functools.lru_cache(maxsize=1_000)
+def _plain(
+    task_type: TaskType, queue: str, priority: int, alias: str, positional: int
+) -> TaskType:
+    task = framework.unvalidated(task_type.task, queue_name=queue, priority=priority)
+    return _with(task_type, _options(task_type.options, task), _note(task, alias, positional))
