@@ -37,8 +37,8 @@ _NEW = {field.attname: None for field in Job._meta.concrete_fields} | {  # noqa:
 }
 
 
-# What a row says beside what INSERT_PLAIN writes.
-_NOT_PLAIN = ("run_at", "delay", "subject_type", "meta", "concurrency_key")
+# What a row says beside what INSERT_PLAIN and INSERT_NOTED write.
+_NOT_PLAIN = ("run_at", "delay", "subject_type", "concurrency_key")
 
 
 def insert(kind: str, entry: Entry, options: Options) -> Job:
@@ -46,8 +46,10 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
     alias = alias_of(options)
     refuse_limits(options.queue, entry)
     row = columns(kind, options) | entry._asdict()
-    plain = not any(row[name] for name in _NOT_PLAIN)
-    statement = inserts.INSERT_PLAIN if plain else inserts.INSERT
+    if any(row[name] for name in _NOT_PLAIN):
+        statement = inserts.INSERT
+    else:
+        statement = inserts.INSERT_NOTED if row["meta"] else inserts.INSERT_PLAIN
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, row)
         job_id, created_at, *times = cursor.fetchone()

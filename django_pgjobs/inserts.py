@@ -12,13 +12,19 @@ from django_pgjobs.statements import JOB
 _META = "coalesce(%(meta)s::jsonb, '{}')"
 _RUN_AT = f"coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s))"
 
-# Run by enqueueing.insert() for a job that is due at once and about nothing, and for any other. Raw:
+# Run by enqueueing.insert() for a job that is due at once and about nothing, without and with a note of
+# what has made it, and for any other. Raw:
 # half the cost of Model.objects.create(), and the database's clock decides when a delay is over. It is
 # parsed and planned anew each time, so it leaves to the columns' defaults what most jobs do not say.
 # No index.
 INSERT_PLAIN = f"""
 insert into {JOB} (kind, queue, payload, priority, max_attempts)
 values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, %(max_attempts)s)
+returning id, created_at
+"""
+INSERT_NOTED = f"""
+insert into {JOB} (kind, queue, payload, priority, max_attempts, meta)
+values (%(kind)s, %(queue)s, %(payload)s::jsonb, %(priority)s, %(max_attempts)s, %(meta)s::jsonb)
 returning id, created_at
 """
 INSERT = f"""

@@ -199,8 +199,6 @@ def _with(task_type: TaskType, options: Options, note: dict[str, Any]) -> TaskTy
 
 # Checking the same options again and again was a third of what an enqueue costs in Python.
 @functools.lru_cache(maxsize=1_000)
-def _plain(
-    task_type: TaskType, queue: str, priority: int, alias: str, positional: int
-) -> TaskType:
+def _plain(task_type: TaskType, queue: str, priority: int, alias: str, positional: int) -> TaskType:
     task = framework.unvalidated(task_type.task, queue_name=queue, priority=priority)
     return _with(task_type, _options(task_type.options, task), _note(task, alias, positional))
