@@ -10,16 +10,17 @@ attempt.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.conf import settings
 from django.dispatch import Signal
 from django.utils import timezone
+from django.utils.log import RequireDebugTrue
 
 from django_pgjobs.outcomes import Cancelled, Done, Failed, Settled
 from django_pgjobs.tasks import framework
@@ -88,15 +89,9 @@ def ended(task_type: TaskType, claim: Claim, outcome: Outcome | Settled) -> Tell
     return None
 
 
-@contextlib.contextmanager
-def noting_errors() -> Iterator[None]:
-    """Keep what a function raises for the log: the signal is sent when the outcome is known."""
-    _error.set(None)
-    try:
-        yield
-    except BaseException as error:
-        _error.set(error)
-        raise
+def note(error: BaseException | None) -> None:
+    """Keep what a function raised for the log: the signal is sent when the outcome is known."""
+    _error.set(error)
 
 
 def _send_started(task_type: TaskType, job_id: int) -> None:
@@ -151,11 +146,31 @@ def _status_of(outcome: Outcome | Settled) -> TaskResultStatus | None:
 def _audience(
     signal: Signal, log: Callable[..., None], level: int
 ) -> tuple[bool, Callable[..., None] | None]:
-    """Say whether anybody but the framework's log listens, and return that if it would write."""
+    """Say whether anybody but the framework's log listens, and return that if somebody would read it."""
     listening = [receiver[0][0] for receiver in signal.receivers]  # the id of each, or its own
     logging_too = id(log) in listening
     others = len(listening) > logging_too
-    return others, log if logging_too and _LOGGER.isEnabledFor(level) else None
+    return others, log if logging_too and _is_written(level) else None
+
+
+def _is_written(level: int) -> bool:
+    """Say whether a handler takes such a record of the framework's log.
+
+    By Django's own settings it is enabled and written nowhere while DEBUG is off; to make its records was a
+    third of what a short task costs.
+    """
+    if level > logging.INFO or not _LOGGER.isEnabledFor(level):
+        return _LOGGER.isEnabledFor(level)
+    logger: logging.Logger | None = _LOGGER
+    while logger is not None:
+        if any(level >= handler.level and _passes(handler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def _passes(handler: logging.Handler) -> bool:
+    return settings.DEBUG or not any(isinstance(f, RequireDebugTrue) for f in handler.filters)
 
 
 def _backend_of(alias: str) -> type[Any]:

@@ -126,13 +126,17 @@ def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def handler(context: JobContext, /, **payload: Any) -> Any:
+        signals.note(None)
         if tell := signals.started(task_type, context):
             tell()
         args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
         if takes_context:
             args = (contexts.of(task_type, context), *args)
-        with signals.noting_errors():
+        try:
             return normalize_json(function(*args, **kwargs))
+        except BaseException as error:
+            signals.note(error)
+            raise
 
     return handler
 
@@ -147,8 +151,11 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
         args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
         if takes_context:
             args = (await sync_to_async(contexts.of)(task_type, context), *args)
-        with signals.noting_errors():
+        try:
             return normalize_json(await function(*args, **kwargs))
+        except BaseException as error:
+            signals.note(error)
+            raise
 
     return handler
 
