@@ -25,6 +25,7 @@ from tests import (
     schedule_faults,
     statement_faults,
     supervisor_faults,
+    task_faults,
     unique_faults,
 )
 
@@ -223,6 +224,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | limit_faults.FAULTS
     | ask_faults.FAULTS
     | admin_faults.FAULTS
+    | task_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (
