@@ -27,15 +27,14 @@ from django_pgjobs.rules import Recurring
 from django_pgjobs.signatures import Signature
 
 if TYPE_CHECKING:
-    from django_pgjobs.claims import Claim
     from django_pgjobs.context import JobContext
     from django_pgjobs.models import Job
-    from django_pgjobs.outcomes import Outcome, Settled
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# Told how an attempt has ended, which must not wait; returns what else is to be called, where that may.
-Ended = Callable[["Claim", "Outcome | Settled"], Callable[[], object] | None]
+# Told by its claim and its outcome how an attempt has ended, which must not wait; returns what else is to be
+# called, where that may.
+Ended = Callable[[Any, Any], Callable[[], object] | None]
 _LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 
 

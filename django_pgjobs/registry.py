@@ -188,7 +188,8 @@ def get_job(kind: str) -> JobType[..., Any]:
     """
     if isinstance(kind, JobType):
         raise UnknownKind(f"A kind must be a str, got {kind!r}. Call its own enqueue().")
-    job_type = find(kind)
+    is_text = isinstance(kind, str)
+    job_type = find(kind) if is_text else None
     if job_type is not None:
         return job_type
     near = difflib.get_close_matches(str(kind), _kinds, n=3)

@@ -147,9 +147,13 @@ def _audience(
     signal: Signal, log: Callable[..., None], level: int
 ) -> tuple[bool, Callable[..., None] | None]:
     """Say whether anybody but the framework's log listens, and return that if somebody would read it."""
-    listening = [receiver[0][0] for receiver in signal.receivers]  # the id of each, or its own
-    logging_too = id(log) in listening
-    others = len(listening) > logging_too
+    receivers = signal.receivers
+    if len(receivers) == 1 and receivers[0][0][0] == id(log):  # the most common case, quickly
+        others, logging_too = False, True
+    else:
+        listening = [receiver[0][0] for receiver in receivers]  # the id of each, or its own
+        logging_too = id(log) in listening
+        others = len(listening) > logging_too
     return others, log if logging_too and _is_written(level) else None
 
 
@@ -163,14 +167,18 @@ def _is_written(level: int) -> bool:
         return _LOGGER.isEnabledFor(level)
     logger: logging.Logger | None = _LOGGER
     while logger is not None:
-        if any(level >= handler.level and _passes(handler) for handler in logger.handlers):
-            return True
+        for handler in logger.handlers:
+            if level >= handler.level and (settings.DEBUG or not _debugs(handler)):
+                return True
         logger = logger.parent if logger.propagate else None
     return False
 
 
-def _passes(handler: logging.Handler) -> bool:
-    return settings.DEBUG or not any(isinstance(f, RequireDebugTrue) for f in handler.filters)
+def _debugs(handler: logging.Handler) -> bool:
+    for condition in handler.filters:  # in a loop: it is asked twice for each task
+        if isinstance(condition, RequireDebugTrue):
+            return True
+    return False
 
 
 def _backend_of(alias: str) -> type[Any]:
