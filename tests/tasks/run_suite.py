@@ -30,7 +30,7 @@ class _Result(unittest.TextTestResult):
 
     addFailure = addError  # noqa: N815
 
-    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802, ARG002
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
         if err is not None:
             self.addError(test, err)
 

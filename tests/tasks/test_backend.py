@@ -370,7 +370,7 @@ def test_check_reaches_the_backend(settings):
     settings.TASKS = {
         "default": {"BACKEND": "django_pgjobs.tasks.PgJobsBackend", "OPTIONS": {"x": 1}}
     }
-    with pytest.raises(Exception, match="pgjobs.E021"):
+    with pytest.raises(Exception, match=r"pgjobs\.E021"):
         call_command("check")
 
 
