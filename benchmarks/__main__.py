@@ -24,6 +24,7 @@ from benchmarks import (
     memory,
     poison,
     polling,
+    tasks,
     two_processes,
     writers,
 )
@@ -40,6 +41,7 @@ SCENARIOS: dict[str, Scenario] = {
     "enqueue": enqueue,
     "writers": writers,
     "enqueue_many": enqueue_many,
+    "tasks": tasks,
     "latency": latency,
     "polling": polling,
     "idle": idle,
@@ -49,7 +51,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 COUNTS = (
-    ("jobs", 100, 50_000, "drain, two_processes, due_backlog: queued jobs"),
+    ("jobs", 100, 50_000, "drain, two_processes, due_backlog, tasks: queued jobs"),
     ("threads", 1, 8, "of the worker that drains"),
     ("backlog", 100, 1_000_000, "due_backlog: due jobs beside; held_snapshot: finished ones"),
     ("held", 100, 300_000, "held_snapshot: queued jobs"),

@@ -57,6 +57,33 @@ def enqueue_many(jobs: int) -> dict[str, Any]:
     return {"seconds": seconds, "ids": len(set(ids)), "memory": peak_memory()}
 
 
+def enqueue_either(seconds: float, *, tasks: bool) -> dict[str, Any]:
+    """Enqueue no-ops one by one, as tasks or as jobs."""
+    from benchmarks import declared, jobs  # noqa: PLC0415 -- once the apps are loaded
+
+    noop: Any = declared.noop if tasks else jobs.noop
+
+    def connect() -> Callable[[int], object]:
+        return lambda i: noop.enqueue(i=i)
+
+    return {"rate": calls_a_second(1, seconds, connect)}
+
+
+def queue_either(jobs: int, *, tasks: bool) -> dict[str, Any]:
+    """Queue no-ops as rows that `enqueue()` of tasks or of jobs would write."""
+    kind, meta = "noop", "{}"
+    if tasks:
+        kind, meta = "benchmarks.declared.noop", '{"task": {"backend": "default"}}'
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """insert into django_pgjobs_job (kind, meta, payload)
+            select %s, %s::jsonb, jsonb_build_object('i', n) from generate_series(1, %s) n""",
+            [kind, meta, jobs],
+        )
+        cursor.execute("analyze django_pgjobs_job")
+    return {}
+
+
 def latency(jobs: int) -> dict[str, Any]:
     """Enqueue jobs one by one beside an idle worker."""
     from benchmarks.jobs import note  # noqa: PLC0415 -- once the apps are loaded
@@ -144,7 +171,10 @@ def _execute(sql: str, params: Any = None) -> Any:
         return cursor.fetchall()
 
 
-VERBS = (setup, enqueue, enqueue_many, latency, polling, writers, claim_cost, memory, idle)
+VERBS = (
+    *(setup, enqueue, enqueue_many, enqueue_either, queue_either),
+    *(latency, polling, writers, claim_cost, memory, idle),
+)
 
 if __name__ == "__main__":
     django.setup()

@@ -10,3 +10,4 @@ SECRET_KEY = "of the benchmarks, and of nothing else"  # noqa: S105
 USE_TZ = True
 INSTALLED_APPS = ["django_pgjobs", "benchmarks"]
 DATABASES = {"default": database_from_url(os.environ["BENCHMARK_URL"])}
+TASKS = {"default": {"BACKEND": "django_pgjobs.tasks.PgJobsBackend"}}

@@ -47,12 +47,26 @@ def run(  # noqa: PLR0913 -- what an attempt needs
     inner: bool = False,
     line: Line | None = None,
 ) -> Settled | NotDone:
-    """Run the handler of `claim` and complete the job, in one transaction on `alias`.
+    """Run the handler of `claim` and complete the job, in one transaction on `alias`; then tell its kind.
 
     Any other outcome is the caller's to settle. A failure may have come from a COMMIT without an answer, which took
     effect after all: then the fence refuses it. `begin` is called just before the handler; `inner` is
     for a transaction of the caller's.
     """
+    outcome = _run(claim, lease, alias, begin, inner=inner, line=line)
+    execution.tell(claim, outcome)
+    return outcome
+
+
+def _run(  # noqa: PLR0913 -- likewise
+    claim: Claim,
+    lease: Lease,
+    alias: str,
+    begin: Callable[[], Deadline],
+    *,
+    inner: bool,
+    line: Line | None,
+) -> Settled | NotDone:
     job_type = find(claim.kind)
     if job_type is not None and job_type.is_async:
         error = AsyncInTransaction(
@@ -71,7 +85,7 @@ def run(  # noqa: PLR0913 -- what an attempt needs
             if len(blocks) == 1:
                 # The first hook of all: what a later one raises does not undo the commit.
                 transaction.on_commit(lambda: committed.append(True), using=alias)
-            outcome = execution.run(claim, lease.name, begin(), line)
+            outcome = execution.run_untold(claim, lease.name, begin(), line)
             if os.getpid() != process:
                 os._exit(1)  # a fork that the handler let return would settle on our connection
             if isinstance(outcome, Done):

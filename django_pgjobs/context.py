@@ -36,6 +36,11 @@ class JobContext:
     def __repr__(self) -> str:
         return f"<JobContext of {self._claim.kind} #{self._claim.id}, attempt {self.attempt}>"
 
+    @property
+    def job_id(self) -> int:
+        """The id of the job."""
+        return self._claim.id
+
     @cached_property
     def job(self) -> Job:
         """The job, with what the claim has read; other columns are read when they are first used."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django_pgjobs.options import Entry, Options
 
 # What a row says beside what inserts.plain() writes.
-_NOT_PLAIN = ("run_at", "delay", "subject_type", "meta", "concurrency_key")
+_NOT_PLAIN = ("run_at", "delay", "subject_type", "concurrency_key")
 CHUNK = 5_000  # rows of one INSERT; 2,000 to 10,000 are alike, and memory stays small
 
 _COLUMNS = [field.attname for field in Job._meta.concrete_fields if field.name not in Job.added]  # noqa: SLF001 -- Django's own API
@@ -58,9 +58,11 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
 def _statement(row: dict[str, Any]) -> tuple[str, Any]:
     """Return the statement that inserts this row, and its parameters."""
     if not any(map(row.get, _NOT_PLAIN)):
-        plain = inserts.plain(row["kind"], row["queue"], row["priority"], row["max_attempts"])
+        names = row["kind"], row["queue"], row["priority"], row["max_attempts"]
+        noted = row["meta"] is not None
+        plain = inserts.plain(*names, noted=noted)
         if plain is not None:
-            return plain, (row["payload"],)
+            return plain, (row["payload"], row["meta"]) if noted else (row["payload"],)
     return inserts.INSERT, row
 
 

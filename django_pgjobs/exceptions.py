@@ -8,6 +8,7 @@
     ├── DuplicateKind                     two handlers claim one kind
     ├── DuplicateJob                      another job holds the unique key of a new one
     ├── JobTimeout                        an attempt ran longer than its kind's timeout
+    ├── WorkerLost                        the worker of an attempt died
     ├── Retry                             raised by a handler: failed, try again after a delay
     ├── Snooze                            raised by a handler: run me later, this was no attempt
     ├── Discard                           raised by a handler: failed, and never to be tried again
@@ -86,6 +87,10 @@ class JobTimeout(PgJobsError):
         """Name the timeout."""
         shown = "the timeout of its kind" if seconds is None else f"its timeout of {seconds:g} s"
         return cls(f"The handler ran longer than {shown}.")
+
+
+class WorkerLost(PgJobsError):
+    """The worker of an attempt died. Its job keeps it as the error, by this name; nothing raises it."""
 
 
 class Retry(PgJobsError):

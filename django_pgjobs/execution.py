@@ -37,7 +37,16 @@ Attempt = Callable[[Claim, str, Deadline], Outcome | Settled]
 
 
 def run(claim: Claim, worker: str, deadline: Deadline = NEVER, line: Line | None = None) -> Outcome:
-    """Run the sync handler of `claim` in this thread and return the outcome."""
+    """Run the sync handler of `claim` in this thread, tell its kind of the outcome and return that."""
+    outcome = run_untold(claim, worker, deadline, line)
+    tell(claim, outcome)
+    return outcome
+
+
+def run_untold(
+    claim: Claim, worker: str, deadline: Deadline = NEVER, line: Line | None = None
+) -> Outcome:
+    """`run()` for a caller that tells the kind later: the handler is in a transaction of the caller's."""
     try:
         with deadline:
             prepared = _prepare(claim, worker, line)
@@ -60,7 +69,20 @@ async def arun(
     tidy: Callable[[], Awaitable[None]] | None = None,
     line: Line | None = None,
 ) -> Outcome:
-    """Run the async handler of `claim` in this task, then `tidy()`, and return the outcome."""
+    """Run the async handler of `claim` in this task, then `tidy()`; tell its kind, and return the outcome."""
+    outcome = await _arun(claim, worker, deadline, tidy, line)
+    if telling := _telling(claim, outcome):
+        await sync_to_async(telling)()
+    return outcome
+
+
+async def _arun(
+    claim: Claim,
+    worker: str,
+    deadline: Deadline,
+    tidy: Callable[[], Awaitable[None]] | None,
+    line: Line | None,
+) -> Outcome:
     try:
         with deadline:
             prepare = sync_to_async(_prepare) if payloads.names_instance(claim.payload) else None
@@ -102,6 +124,17 @@ def run_in_thread(
     if left and isinstance(outcome, Done):
         return failed(claim, leftovers.TransactionLeftOpen.on(left), worker)
     return outcome
+
+
+def tell(claim: Claim, outcome: Outcome | Settled) -> None:
+    """Tell the kind of a job how this attempt has ended."""
+    if telling := _telling(claim, outcome):
+        telling()
+
+
+def _telling(claim: Claim, outcome: Outcome | Settled) -> Callable[[], object] | None:
+    job_type = find(claim.kind)
+    return job_type.ended(claim, outcome) if job_type and job_type.ended else None
 
 
 def _as_asked(error: BaseException, line: Line | None) -> BaseException:

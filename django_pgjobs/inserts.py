@@ -20,10 +20,10 @@ _KEPT = 1_000  # statements, for projects that make up queues as they go
 
 
 @functools.lru_cache(_KEPT)
-def plain(kind: str, queue: str, priority: int, max_attempts: int) -> str | None:
+def plain(kind: str, queue: str, priority: int, max_attempts: int, *, noted: bool) -> str | None:
     """Return the INSERT of a job that is due at once and about nothing; None where only INSERT will do.
 
-    Run by enqueueing.insert(), with the payload. Raw: half the cost of Model.objects.create(). It is
+    Run by enqueueing.insert(), with the payload, and the meta of a `noted` one. Raw: half the cost of Model.objects.create(). It is
     parsed and planned anew each time, so it leaves to the columns' defaults what most jobs do not say;
     and each parameter costs the client, so what the jobs of a kind have in common is written into it.
     No index.
@@ -33,8 +33,8 @@ def plain(kind: str, queue: str, priority: int, max_attempts: int) -> str | None
     # What was matched, whatever an enum's member shows.
     names = f"'{str.__str__(kind)}', '{str.__str__(queue)}'"
     return f"""
-insert into {JOB} (kind, queue, payload, priority, max_attempts)
-values ({names}, %s, {priority:d}, {max_attempts:d})
+insert into {JOB} (kind, queue, priority, max_attempts, payload{", meta" * noted})
+values ({names}, {priority:d}, {max_attempts:d}, %s{", %s" * noted})
 returning id, created_at
 """
 

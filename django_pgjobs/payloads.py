@@ -111,6 +111,19 @@ def decode_value(text: str, *, root: str = "payload") -> Any:
         raise InvalidPayload(refused.message(root)) from None
 
 
+def restored(stored: object) -> object:
+    """Return the value that was stored as this, which was read as JSON already.
+
+    Raises:
+        InvalidPayload: as `decode()`.
+
+    """
+    try:
+        return _restored(stored, 0)
+    except RefusedError as refused:
+        raise InvalidPayload(refused.message("value")) from None
+
+
 def names_instance(text: str) -> bool:
     """Whether decoding `text`, as PostgreSQL writes it, asks a database for a model instance."""
     return f'"{_TAG}": "model"' in text

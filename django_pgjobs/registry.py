@@ -1,7 +1,8 @@
 """Which handler runs a kind: `@job`, and the table of the `JobType`s that it returns.
 
 Invariant: one kind, or alias of a kind, has one handler. A kind that a row names is looked up in
-this table and nowhere else, so that no row can choose code that was not declared as a job.
+this table, and where it is not there a finder may register what was declared; nothing else is asked, so
+that no row can choose code that was not declared as a job.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     from django_pgjobs.context import JobContext
     from django_pgjobs.job_types import ContextJobType
 
+Finder = Callable[[str], JobType[..., Any] | None]
+
 _kinds: dict[str, JobType[..., Any]] = {}
+finders: list[Finder] = []  # asked for a kind that is not in the table
 _RETRIES = ("retry", "retry_on", "discard_on")
 _OPTIONS = (
     *("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "unique"),
@@ -135,10 +139,10 @@ def job(  # noqa: PLR0913 -- every option of a kind
 
     def declare(handler: Callable[P, R]) -> JobType[P, R]:
         _check_handler(handler)
-        _check_atomic(atomic, handler)
+        check_atomic(atomic, handler)
         _check_takes_context(takes_context)
         name = check_kind(_named(handler) if kind is None else kind)
-        others = _check_aliases(aliases)
+        others = check_aliases(aliases)
         job_type = JobType(
             *(handler, name, declared, others, seconds),
             retries=retries,
@@ -182,12 +186,12 @@ def get_job(kind: str) -> JobType[..., Any]:
         UnknownKind: no handler is registered for it; the message names the nearest known kinds.
 
     """
-    try:
-        return _kinds[kind]
-    except (KeyError, TypeError):
-        pass
     if isinstance(kind, JobType):
         raise UnknownKind(f"A kind must be a str, got {kind!r}. Call its own enqueue().")
+    is_text = isinstance(kind, str)
+    job_type = find(kind) if is_text else None
+    if job_type is not None:
+        return job_type
     near = difflib.get_close_matches(str(kind), _kinds, n=3)
     hint = (
         f"Did you mean {' or '.join(map(repr, near))}?"
@@ -197,9 +201,12 @@ def get_job(kind: str) -> JobType[..., Any]:
     raise UnknownKind(f"No handler is registered for the kind {kind!r:.300}. {hint}")
 
 
-def find(kind: str) -> JobType[..., Any] | None:
-    """Return the `JobType` of a kind, or None where there is none."""
-    return _kinds.get(kind)
+def find(kind: str, *, ask: bool = True) -> JobType[..., Any] | None:
+    """Return the `JobType` of a kind, or None where there is none; `ask` the finders too."""
+    job_type = _kinds.get(kind)
+    if job_type is None and ask:
+        return next((found for finder in finders if (found := finder(kind))), None)
+    return job_type
 
 
 def kinds() -> dict[str, JobType[..., Any]]:
@@ -214,7 +221,8 @@ def _check_handler(handler: object) -> None:
         raise InvalidOption(f"@job needs a function, got {handler!r}. Wrap it in one.")
 
 
-def _check_atomic(atomic: object, handler: Callable[..., Any]) -> None:
+def check_atomic(atomic: object, handler: Callable[..., Any]) -> None:
+    """Demand a bool, and a sync handler where it is True, or raise `InvalidOption`."""
     if not isinstance(atomic, bool):
         raise InvalidOption(f"atomic must be True or False, got {atomic!r}.")
     if atomic and inspect.iscoroutinefunction(handler):
@@ -236,7 +244,8 @@ def _named(handler: Callable[..., Any]) -> str:
     return handler.__name__
 
 
-def _check_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
+def check_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
+    """Return earlier names of a kind where they can be some, or raise `InvalidOption`."""
     if isinstance(aliases, str) or not isinstance(aliases, Iterable):
         raise InvalidOption(f"aliases must be a list of kinds, got {aliases!r}.")
     return tuple(check_kind(alias) for alias in aliases)

@@ -37,7 +37,8 @@ class Signature:
                 )
         self._open = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
         named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
-        self._names = {p.name for p in named}
+        self.names = tuple(p.name for p in named)
+        self._names = set(self.names)
         self.defaults = {p.name: p.default for p in named if p.default is not Parameter.empty}
         self._required = {p.name for p in named if p.default is Parameter.empty}
 

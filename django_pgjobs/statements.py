@@ -90,10 +90,14 @@ _FREE = f"""j.id = any(array(
     select id from {JOB} where id = any(%(ids)s::bigint[]) and locked_by = %(worker)s
     for update skip locked))"""
 
+# The result of a task names its workers, while a settled row has let go of the last one.
+_NOTE_WORKER = """meta = case when j.meta ? 'task'
+    then j.meta || jsonb_build_object('worker', %(worker)s::bigint) else j.meta end"""
+
 # Run by outcomes.settle(), and inside the claim, for handlers that returned None, grouped by `claims`.
 # Raw: the fence. Index: the primary key, as for all that follow.
 COMPLETE = f"""
-update {JOB} j set {MOVES["complete"].assignments}
+update {JOB} j set {MOVES["complete"].assignments}, {_NOTE_WORKER}
 where {_FREE} and {_FENCE.format(claims="%(claims)s")}
 returning j.id, j.claims
 """
@@ -241,7 +245,7 @@ _SETTLED = f"j.id = s.id and {_FENCE.format(claims='s.claims')}"
 
 # Run by outcomes.settle() for handlers that returned something.
 COMPLETE_WITH_RESULT = f"""
-update {JOB} j set {MOVES["complete"].assignments}, result = s.result
+update {JOB} j set {MOVES["complete"].assignments}, result = s.result, {_NOTE_WORKER}
 from jsonb_to_recordset(%(rows)s::jsonb) s(id bigint, claims int, result jsonb)
 where {_SETTLED} and {_FREE}
 returning j.id, j.claims
@@ -252,7 +256,8 @@ KEPT_ERRORS = f"""case
     when pg_column_size(j.errors) > {MOST_ERROR_BYTES} then '[]'
     when jsonb_array_length(j.errors) >= {MOST_ERRORS} then j.errors - 0
     else j.errors end"""
-_NOTE_ERROR = f"""last_error = s.last_error, errors = {KEPT_ERRORS} || jsonb_build_array(s.error || jsonb_build_object('at', {NOW}))"""
+LAST_TIMES = f"jsonb_build_object('started_at', j.attempted_at, 'at', {NOW})"
+_NOTE_ERROR = f"""last_error = s.last_error, errors = {KEPT_ERRORS} || jsonb_build_array(s.error || {LAST_TIMES})"""
 _FAILURES = """jsonb_to_recordset(%(rows)s::jsonb)
     s(id bigint, claims int, delay float8, last_error text, error jsonb)"""
 

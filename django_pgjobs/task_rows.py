@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from django.apps import apps
@@ -117,7 +116,9 @@ def _enqueue(row: Any, backend: str) -> str:
 
 
 def _task(path: str) -> Any:
-    found = import_module("django_pgjobs.tasks.finding").find(path)
+    from django_pgjobs.tasks import finding  # noqa: PLC0415 -- the framework may be missing
+
+    found = finding.find(path)
     if found is None:
         raise NotCarried(
             f"task_path must be that of a task in an installed app, got {path!r:.200}. Restore it, or "
@@ -127,9 +128,10 @@ def _task(path: str) -> Any:
 
 
 def _check_backend(backend: str) -> None:
-    tasks = import_module("django_pgjobs.tasks")
-    given = import_module("django_pgjobs.tasks.framework").task_backends[backend]
-    if not isinstance(given, tasks.PgJobsBackend):
+    from django_pgjobs.tasks import PgJobsBackend, framework  # noqa: PLC0415 -- likewise
+
+    given = framework.task_backends[backend]
+    if not isinstance(given, PgJobsBackend):
         raise NotCarried(
             f"TASKS[{backend!r}] must be django_pgjobs.tasks.PgJobsBackend, got "
             f"{type(given).__qualname__}. Change it, or name another one with --backend."

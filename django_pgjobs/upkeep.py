@@ -6,7 +6,7 @@ Invariant: as in `statements`. None of it needs handlers.
 from __future__ import annotations
 
 from django_pgjobs.lifecycle import MOVES, NOW
-from django_pgjobs.statements import FIGURE, JOB, KEPT_ERRORS, WORKER
+from django_pgjobs.statements import FIGURE, JOB, KEPT_ERRORS, LAST_TIMES, WORKER
 
 SCHEDULE = "django_pgjobs_schedule"
 
@@ -56,7 +56,7 @@ def _lost(dead: str) -> str:
 
 
 _NOTE_LOSS = f"""last_error = lost.message, errors = {KEPT_ERRORS} || jsonb_build_array(jsonb_build_object('attempt', j.attempts, 'error', 'WorkerLost',
-        'message', lost.message, 'traceback', '', 'worker', lost.worker, 'at', {NOW}))"""
+        'message', lost.message, 'traceback', '', 'worker', lost.worker) || {LAST_TIMES})"""
 
 # Run by reaper.run(). Raw: three moves and the lock in one statement. The
 # back-off is retries.Exponential()'s, since a reaper has no handler code. Index: pgjobs_job_running.

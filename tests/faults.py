@@ -25,6 +25,7 @@ from tests import (
     schedule_faults,
     statement_faults,
     supervisor_faults,
+    task_faults,
     testing_faults,
     unique_faults,
 )
@@ -232,6 +233,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | ask_faults.FAULTS
     | admin_faults.FAULTS
     | testing_faults.FAULTS
+    | task_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

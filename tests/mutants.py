@@ -274,6 +274,16 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "writers-hold-nothing-back": (
         "db/test_doctor.py::test_a_transaction_that_has_written_and_idles_holds_it_too",
     ),
+    # Django's tasks
+    "any-module-is-imported": (
+        "tasks/test_finding.py::test_nothing_outside_the_installed_apps_is_imported",
+    ),
+    "run-after-is-lost": (
+        "tasks/test_backend.py::test_run_after_may_be_a_moment_or_a_time_from_the_enqueue",
+    ),
+    "signals-have-another-sender": (
+        "tasks/test_signals.py::test_each_signal_is_sent_once_in_order_by_the_class_of_the_backend",
+    ),
     # admin
     "filters-know-the-code-alone": (
         f"{_FILTERS}test_queues_are_offered_wherever_their_name_stands",

@@ -27,7 +27,7 @@ def snoozed_writes_are_kept() -> None:
     from django_pgjobs import atomic  # noqa: PLC0415 -- likewise
     from django_pgjobs.outcomes import Snoozed  # noqa: PLC0415 -- likewise
 
-    run, real = atomic.execution.run, atomic.transaction
+    run, real = atomic.execution.run_untold, atomic.transaction
     outcomes: list[Any] = []
 
     def noting(*arguments: Any) -> Any:
@@ -42,7 +42,7 @@ def snoozed_writes_are_kept() -> None:
         atomic, on_commit = staticmethod(real.atomic), staticmethod(real.on_commit)
 
     Kept.set_rollback = staticmethod(set_rollback)
-    atomic.execution.run, atomic.transaction = noting, Kept
+    atomic.execution.run_untold, atomic.transaction = noting, Kept
 
 
 def named_delays_are_ignored() -> None:

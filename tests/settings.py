@@ -19,6 +19,10 @@ INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", *PGMQ_APPS, "tests.app"]
 MIDDLEWARE = ["tests.policy.strict", *ADMIN_MIDDLEWARE]
 # The real one, where it is there: it comes with the same table.
 INSTALLED_APPS.append("django_tasks_db" if find_spec("django_tasks_db") else "tests.tasks_db")
+TASKS = {
+    alias: {"BACKEND": "django_pgjobs.tasks.PgJobsBackend", "QUEUES": []}
+    for alias in ("default", "second")
+}
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 # The random name keeps two runs apart that DATABASE_URL sends to one server.

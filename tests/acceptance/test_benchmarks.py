@@ -57,6 +57,11 @@ FIGURES = {
     "enqueue": {"1 thread", "4 threads", "1 thread, prepared", "4 threads, prepared"},
     "writers": {"silent", "waking", "waking of silent"},
     "enqueue_many": {"enqueue_many", "peak memory"},
+    "tasks": {
+        f"{act}, {what}"
+        for act in ("enqueue", "drain")
+        for what in ("jobs", "tasks", "tasks of jobs")
+    },
     "latency": {"p50", "p99"},
     "polling": {"p50", "latest"},
     "idle": {"transactions", "CPU", "memory", "connections"},
@@ -64,7 +69,7 @@ FIGURES = {
     "poison": {"clean", "poisoned", "poisoned of clean", "deaths"},
     "admin": set(admin.UNITS),
 }
-ALONE = {"admin", "poison"}  # nothing is compared with it
+ALONE = {"admin", "poison", "tasks"}  # nothing is compared with it
 
 
 def test_all_scenarios_print_a_table_and_json_with_ratios():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+import django
 import pytest
 
 from tests.contract import pages
 from tests.contract.projects import TUTORIAL, new_project
 
-RUN_APART = {TUTORIAL, "README.md"}
+TASKS = "docs/how-to/django-tasks.md"
+RUN_APART = {TUTORIAL, TASKS, "README.md"}
 if find_spec("pgmq") is None:
     RUN_APART.add("docs/how-to/pgmq.md")
 PAGES = [
@@ -43,6 +45,12 @@ def test_the_tutorial_does_what_it_says(tmp_path):
     sent = "".join(path.read_text() for path in (tmp_path / "sent").iterdir())
     assert [f"To: {name}@example.com" in sent for name in ("ada", "bob", "cleo")] == [True] * 3
     assert "eve@example.com" not in sent
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="The page is about Django 6.1.")
+def test_a_new_project_needs_nothing_but_djangos_tasks(tmp_path):
+    with new_project(tmp_path) as project:
+        project.apply(pages.blocks(TASKS))
 
 
 @pytest.mark.parametrize("name", pages.NAMES)

@@ -251,4 +251,4 @@ def test_the_limits_of_payloads_and_errors_are_the_code_s(fact):
 
 def test_the_keys_of_an_error_are_in_the_table():
     entry = failures.entry(ValueError(), attempt=1, worker="")
-    assert [row[0] for row in pages.table(PAYLOADS, "Errors")] == [*entry, "at"]
+    assert [row[0] for row in pages.table(PAYLOADS, "Errors")] == [*entry, "started_at", "at"]

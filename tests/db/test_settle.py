@@ -215,6 +215,7 @@ def test_a_failed_attempt_is_noted_and_the_next_one_waits_by_the_databases_clock
         "message": "boom",
         "traceback": entry["traceback"],
         "worker": "w 1",
+        "started_at": AGO.isoformat(),
     }
 
 

@@ -1,0 +1,133 @@
+"""The backend: `enqueue()` is one INSERT in the caller's transaction, a result is the row.
+
+Invariant: a backend holds its alias and its settings only, so nothing is shared between threads and none
+needs the models; what is refused was refused before any SQL.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
+
+from django_pgjobs import registry
+from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.options import check_kind, check_queue, check_run_at
+from django_pgjobs.tasks import framework, signals, task_types
+from django_pgjobs.tasks.declaring import PgJobsTask
+from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist, normalize_json
+
+_ID = re.compile(r"[1-9][0-9]{0,18}")
+_MOST = 2**63 - 1  # an id, as the column
+
+
+class PgJobsBackend(framework.BaseTaskBackend):
+    """Runs the framework's tasks as jobs of this app."""
+
+    task_class = PgJobsTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def validate_task(self, task: Any) -> None:
+        """Refuse what cannot be stored or run; `run_after` may be a timedelta, from the enqueue on.
+
+        Raises:
+            InvalidTask: naming what is wrong.
+
+        """
+        delay = isinstance(task.run_after, datetime.timedelta)
+        super().validate_task(framework.unvalidated(task, run_after=None) if delay else task)
+        try:
+            _check_names(task.module_path, task.queue_name)
+            if task.run_after is not None and not delay:
+                check_run_at(task.run_after)
+        except InvalidOption as error:
+            raise InvalidTask(str(error)) from error
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Insert a pending job in the current transaction, and return its result.
+
+        Raises:
+            InvalidTask: the task, or an option of it, is not valid.
+            TypeError: an argument is not JSON.
+            InvalidPayload: the arguments do not fit the function or cannot be stored.
+            DuplicateJob: the task's rule of uniqueness says so.
+
+        """
+        from django_pgjobs.tasks import results  # noqa: PLC0415 -- no models before the apps are loaded
+
+        self.validate_task(task)
+        task_type = task_types.of(task)
+        args, kwargs = normalize_json(args), normalize_json(kwargs)
+        try:
+            job = task_type.place(task, self.alias, args, kwargs)
+        except InvalidOption as error:
+            raise InvalidTask(str(error)) from error
+        if job.existed:
+            return results.of(task_type, job)
+        result = results.new(task, job, self.alias, args, kwargs)
+        signals.enqueued(type(self), result)
+        return result
+
+    def get_result(self, result_id: Any) -> Any:
+        """Return the result of a task of any backend of this app.
+
+        Raises:
+            TaskResultDoesNotExist: there is no such job, or it is not that of a task.
+
+        """
+        from django_pgjobs.tasks import results  # noqa: PLC0415 -- likewise
+
+        job = results.row(int(result_id)) if _is_id(result_id) else None
+        task_type = None if job is None else registry.find(job.kind)
+        if job is None or not isinstance(task_type, task_types.TaskType):
+            raise TaskResultDoesNotExist(result_id)
+        return results.of(task_type, job)
+
+    def check(self, **_kwargs: Any) -> list[CheckMessage]:
+        """Report what is wrong with this backend's settings: pgjobs.E020 to E022."""
+        return list(self._faults())
+
+    def _faults(self) -> Iterator[CheckMessage]:
+        where = f"TASKS[{self.alias!r}]"
+        if not apps.is_installed("django_pgjobs"):
+            yield Error(
+                f"'django_pgjobs' must be in INSTALLED_APPS for {where}, got an app that is not.",
+                hint="Add it there, and run manage.py migrate.",
+                id="pgjobs.E020",
+            )
+        if self.options:
+            yield Error(
+                f"{where}['OPTIONS'] must be empty, got {self.options!r:.80}.",
+                hint="Options of the queue stand in PGJOBS; those of one task are given to @task.",
+                id="pgjobs.E021",
+            )
+        for queue in sorted(map(str, self.queues)):
+            try:
+                check_queue(queue)
+            except InvalidOption as error:
+                yield Error(
+                    f"{where}['QUEUES'] must name queues, got {queue!r:.80}.",
+                    hint=str(error),
+                    id="pgjobs.E022",
+                )
+
+
+@functools.lru_cache(maxsize=1_000)
+def _check_names(module_path: str, queue: str) -> None:
+    check_kind(module_path)
+    check_queue(queue)
+
+
+def _is_id(text: object) -> bool:
+    """Say whether this is the id of a result as `enqueue()` gives it."""
+    if not isinstance(text, str) or not _ID.fullmatch(text):
+        return False
+    return int(text) <= _MOST

@@ -1,0 +1,43 @@
+"""Find the task that a row names by its module path, where no module has declared it yet.
+
+Invariant: nothing outside the installed apps is imported because a row says so, and what is found there
+is a task or nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+
+from django.apps import apps
+
+from django_pgjobs.tasks import framework, task_types
+
+logger = logging.getLogger(__name__)
+
+
+def find(kind: str) -> task_types.TaskType | None:
+    """Return the task of this module path, or None."""
+    module, _, name = kind.rpartition(".")
+    if not name or not _may_be_imported(module):
+        return None
+    try:
+        task = getattr(import_module(module), name, None)
+        return task_types.of(task) if isinstance(task, framework.Task) else None
+    except ModuleNotFoundError:
+        return None
+    except (
+        Exception,
+        SystemExit,
+    ):  # a module's own code may do anything: only this job fails by it
+        logger.exception("The module of the kind %r cannot be imported.", kind)
+        return None
+
+
+def _may_be_imported(module: str) -> bool:
+    """Say whether it is a module of an installed app, and none that is made to be run."""
+    if "__main__" in module.split("."):
+        return False
+    return any(
+        module == app.name or module.startswith(f"{app.name}.") for app in apps.get_app_configs()
+    )

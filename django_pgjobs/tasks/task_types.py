@@ -1,0 +1,211 @@
+"""A task as a kind of job: its module path is the kind, its call is the payload.
+
+Arguments that have names are the payload's, so that limits, rules of uniqueness and pages know them by
+name; `meta` says how many were passed by position. A function that takes others too has the payload
+`{"args": [...], "kwargs": {...}}`.
+
+Invariant: what the worker calls is the function of a task, with the arguments that `enqueue()` was given.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+
+from django_pgjobs import registry
+from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.job_types import JobType, check_names
+from django_pgjobs.limits import Limits
+from django_pgjobs.options import Options, check_timeout
+from django_pgjobs.retries import check_retries
+from django_pgjobs.tasks import contexts, framework, signals
+from django_pgjobs.tasks.framework import normalize_json
+
+if TYPE_CHECKING:
+    from django_pgjobs.context import JobContext
+    from django_pgjobs.models import Job
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
+_OF_JOBS = ("max_attempts", "unique", "unique_key", "concurrency_key", "subject")
+
+
+class TaskType(JobType[..., Any]):
+    """The kind of a task's jobs."""
+
+    def __init__(self, task: Any) -> None:
+        """Describe the kind of `task`, which is the framework's or this app's.
+
+        Raises:
+            InvalidOption: an option has the wrong type or is out of range.
+
+        """
+
+        def option(name: str, default: Any = None) -> Any:
+            return getattr(task, name, default)
+
+        self.task = task
+        self.spread = _takes_others(task)
+        super().__init__(
+            _spread if self.spread else task.func,
+            task.module_path,
+            _options(Options(), task),
+            registry.check_aliases(option("aliases", ())),
+            check_timeout(option("timeout")),
+            retries=check_retries(option("retry"), option("retry_on"), option("discard_on")),
+            limits=Limits(option("concurrency"), option("rate"), option("ordered", default=False)),
+            atomic=option("atomic", default=False),
+            takes_context=task.takes_context and not self.spread,
+            schedule=option("schedule", ()),
+        )
+        registry.check_atomic(self.atomic, task.func)
+        check_names(self)
+        functools.update_wrapper(self, task.func, updated=())
+        self.is_async = inspect.iscoroutinefunction(task.func)
+        self.listens = task.takes_context or self.is_async
+        self.handler = (_async_handler if self.is_async else _sync_handler)(self)
+        self.ended = functools.partial(signals.ended, self)
+        self.takes_context = (
+            True  # what the worker calls tells of the attempt, so it needs its claim
+        )
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself."""
+        return self.task.func(*args, **kwargs)
+
+    def place(self, task: Any, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Job:
+        """Insert a job of `task`, which is this kind's or a copy of it; raise as `enqueue()` does."""
+        positional = 0 if self.spread else len(args)
+        if task.run_after is None and not any(getattr(task, name, None) for name in _OF_JOBS):
+            job_type = _plain(self, task.queue_name, task.priority, alias, positional)
+        else:
+            job_type = _with(self, _options(self.options, task), _note(task, alias, positional))
+        if self.spread:
+            return job_type.enqueue(args=args, kwargs=kwargs)
+        return job_type.enqueue(*args, **kwargs)
+
+    def arguments(
+        self, payload: Mapping[str, Any], positional: int
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments as they were passed, from a stored payload."""
+        if self.spread:
+            return payload.get("args", []), payload.get("kwargs", {})
+        names = [name for name in self.signature.names[:positional] if name in payload]
+        rest = {name: value for name, value in payload.items() if name not in names}
+        return [payload[name] for name in names], rest
+
+
+def of(task: Any) -> TaskType:
+    """Return the kind of `task`; a task that is seen for the first time is registered.
+
+    Raises:
+        InvalidTask: an option has the wrong type or is out of range.
+        DuplicateKind: another function has its module path.
+
+    """
+    known = registry.find(task.module_path, ask=False)
+    if isinstance(known, TaskType) and known.task.func is task.func:
+        return known
+    try:
+        task_type = TaskType(task)
+    except InvalidOption as error:
+        raise framework.InvalidTask(str(error)) from error
+    registry.register(task_type)
+    return task_type
+
+
+def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
+    function, takes_context, spread = _parts(task_type)
+
+    @functools.wraps(function)
+    def handler(context: JobContext, /, **payload: Any) -> Any:
+        signals.note(None)
+        if tell := signals.started(task_type, context):
+            tell()
+        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
+        if takes_context:
+            args = (contexts.of(task_type, context), *args)
+        try:
+            return normalize_json(function(*args, **kwargs))
+        except BaseException as error:
+            signals.note(error)
+            raise
+
+    return handler
+
+
+def _async_handler(task_type: TaskType) -> Callable[..., Any]:
+    function, takes_context, spread = _parts(task_type)
+
+    @functools.wraps(function)
+    async def handler(context: JobContext, /, **payload: Any) -> Any:
+        if tell := signals.started(task_type, context):
+            await sync_to_async(tell)()
+        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
+        if takes_context:
+            args = (await sync_to_async(contexts.of)(task_type, context), *args)
+        try:
+            return normalize_json(await function(*args, **kwargs))
+        except BaseException as error:
+            signals.note(error)
+            raise
+
+    return handler
+
+
+def _parts(task_type: TaskType) -> tuple[Callable[..., Any], bool, bool]:
+    return task_type.task.func, task_type.task.takes_context, task_type.spread
+
+
+def _takes_others(task: Any) -> bool:
+    """Say whether the function takes arguments that have no names, beside the context."""
+    parameters = list(inspect.signature(task.func).parameters.values())[int(task.takes_context) :]
+    return any(parameter.kind in _BY_POSITION for parameter in parameters)
+
+
+def _spread(args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Have the signature of a payload whose arguments have no names."""
+
+
+def _options(options: Options, task: Any) -> Options:
+    """Return `options` with those of `task` for its jobs."""
+    changes = {
+        name: getattr(task, name) for name in _OF_JOBS if getattr(task, name, None) is not None
+    }
+    if isinstance(task.run_after, datetime.timedelta):
+        changes["delay"] = task.run_after
+    else:
+        changes["run_at"] = task.run_after
+    return replace(options, queue=task.queue_name, priority=int(task.priority), **changes)
+
+
+def _note(task: Any, alias: str, positional: int) -> dict[str, Any]:
+    """Return what `meta` says of the task; `results` reads it back."""
+    note: dict[str, Any] = {"backend": alias}
+    if positional:
+        note["args"] = positional
+    if isinstance(task.run_after, datetime.timedelta):
+        note["run_after"] = task.run_after.total_seconds()
+    elif task.run_after is not None:
+        note["run_after"] = task.run_after.isoformat()
+    return note
+
+
+def _with(task_type: TaskType, options: Options, note: dict[str, Any]) -> TaskType:
+    job_type = copy.copy(task_type)
+    job_type.options = replace(options, meta={"task": note})
+    return job_type
+
+
+# Checking the same options again and again was a third of what an enqueue costs in Python.
+@functools.lru_cache(maxsize=1_000)
+def _plain(task_type: TaskType, queue: str, priority: int, alias: str, positional: int) -> TaskType:
+    task = framework.unvalidated(task_type.task, queue_name=queue, priority=priority)
+    return _with(task_type, _options(task_type.options, task), _note(task, alias, positional))

@@ -1,0 +1,108 @@
+"""Workers find tasks, and a row makes nobody import or run what is none."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import pytest
+
+from django_pgjobs import registry
+from django_pgjobs.models import Job
+from django_pgjobs.tasks import finding
+from django_pgjobs.testing import drain
+from tests.app import tasks
+from tests.db.rows import make
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
+
+TRAP = 'open({path!r}, "w").close()\ndef spring(): ...\n'
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "os.system",
+        "subprocess.run",
+        "tests.app.tasks.no_task",
+        "tests.app.tasks.threading",
+        "tests.app.tasks.task",
+        "tests.app.nowhere.at_all",
+        "tests.app.tasks.__doc__",
+        "tests.application.tasks.add_up",
+        "django_pgjobs.api.enqueue",
+        "tests.app.tasks..add_up",
+        ".add_up",
+        "add_up.",
+        "noop",
+        "",
+    ],
+)
+def test_what_is_no_task_of_an_installed_app_is_not_found(kind):
+    assert finding.find(kind) is None
+
+
+def test_a_task_is_found_by_its_module_path(kinds):
+    del kinds["tests.app.tasks.add_up"]
+    assert registry.find("tests.app.tasks.add_up").task is tasks.add_up
+    assert "tests.app.tasks.add_up" in kinds
+
+
+@pytest.mark.parametrize("kind", ["os.system", "tests.app.tasks.no_task", "tests.app.probes.hold"])
+def test_a_forged_row_runs_nothing_and_fails(kind):
+    job = make(kind=kind, payload={"args": ["exit 7"], "kwargs": {}})
+    assert drain() == 1
+    job.refresh_from_db()
+    assert job.status == "failed"
+    assert "UnknownKind" in job.last_error
+
+
+def test_nothing_outside_the_installed_apps_is_imported(tmp_path, monkeypatch):
+    sprung = tmp_path / "sprung"
+    (tmp_path / "pgjobs_trap.py").write_text(TRAP.format(path=str(sprung)))
+    monkeypatch.syspath_prepend(tmp_path)
+    make(kind="pgjobs_trap.spring")
+
+    drain()
+
+    assert not sprung.exists()
+    assert "pgjobs_trap" not in sys.modules
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch, settings):
+    """A new installed app, in a folder."""
+    folder = tmp_path / "pgjobs_late_app"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "pgjobs_late_app"]
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("pgjobs_late_app")]:
+        del sys.modules[name]
+
+
+def test_a_module_that_nobody_has_imported_yet_may_hold_a_task(app):
+    (app / "mails.py").write_text(
+        "from django_pgjobs.tasks import task\n@task\ndef send(n):\n    return n\n"
+    )
+    make(kind="pgjobs_late_app.mails.send", payload={"n": 3})
+    drain()
+    assert Job.objects.get().result == 3
+
+
+@pytest.mark.parametrize("fault", ["1 / 0", "raise SystemExit(3)", "def", "import pgjobs_missing"])
+def test_a_module_that_cannot_be_imported_fails_its_own_jobs_only(app, caplog, fault):
+    caplog.set_level(logging.CRITICAL, "django_pgjobs")
+    (app / "broken.py").write_text(fault)
+    make(kind="pgjobs_late_app.broken.send")
+    drain()
+    assert Job.objects.get().status == "failed"
+
+
+def test_a_module_that_is_made_to_be_run_is_not_imported(app):
+    sprung = app / "sprung"
+    (app / "__main__.py").write_text(TRAP.format(path=str(sprung)))
+    make(kind="pgjobs_late_app.__main__.spring")
+    drain()
+    assert not sprung.exists()
