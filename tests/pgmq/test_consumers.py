@@ -516,7 +516,7 @@ def test_a_queue_that_is_missing_is_told_and_waited_for(committed, caplog):
 
 def test_a_notification_wakes_a_consumer_that_polls_seldom(committed, caplog):
     caplog.set_level(logging.INFO)
-    consumer("emails")(print)
+    consumer("emails", vt=86_400)(print)  # it looks as often as it prolongs
     committed.enable_notify(throttle=0)
 
     with at_work(poll=3600, notify=True):
