@@ -516,14 +516,15 @@ def test_a_queue_that_is_missing_is_told_and_waited_for(committed, caplog):
 
 def test_a_notification_wakes_a_consumer_that_polls_seldom(committed, caplog):
     caplog.set_level(logging.INFO)
-    seen = []
-    consumer("emails")(seen.append)
+    consumer("emails", vt=86_400)(print)  # it looks as often as it prolongs
     committed.enable_notify(throttle=0)
 
     with at_work(poll=3600, notify=True):
         eventually(lambda: "Listening for wake-ups" in caplog.text)
-        committed.send("heard")
-        eventually(lambda: seen == ["heard"])
+        for n in range(1, 4):
+            eventually(a_consumer_has_looked)  # and waits now
+            committed.send(n)
+            eventually(lambda n=n: counts() == (0, n, 0))
 
 
 def test_two_processes_handle_each_message_once(committed):
