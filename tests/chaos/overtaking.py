@@ -23,12 +23,13 @@ Place = tuple[int, datetime.datetime, int]  # priority downwards, run_at, id
 
 
 class Wait(NamedTuple):
-    """A job that was due, from one moment until the statement began that claimed it."""
+    """A job that was due, from one moment until the statement began that claimed it, and when it had."""
 
     key: str
     place: Place
     since: float
     until: float
+    claimed: float
 
 
 def nothing_is_overtaken_for_long(history: History) -> Iterator[str]:
@@ -42,7 +43,8 @@ def nothing_is_overtaken_for_long(history: History) -> Iterator[str]:
         for n, wait in enumerate(waits):
             first = bisect(waits, wait.since + SURVEY + LATE, hi=n, key=attrgetter("until"))
             for other in waits[first:n]:
-                if other.until < wait.until and wait.place < other.place:
+                # Of two claims that were made side by side, each passes over what the other one locks.
+                if other.claimed < wait.until and wait.place < other.place:
                     late = other.until - wait.since
                     yield f"{wait.key} was due for {late:.3f} s when {other.key} overtook it"
                     break
@@ -57,4 +59,5 @@ def waits_of(key: str, life: Life) -> Iterator[Wait]:
             place = (-life.row["priority"], change.run_at, change.job)
             since = max(committed, change.run_at.timestamp())
         elif change.new == "running" and change.old == "pending" and place:
-            yield Wait(key, place, since, change.began.timestamp())
+            claimed = change.at.timestamp()
+            yield Wait(key, place, since, change.began.timestamp(), claimed)

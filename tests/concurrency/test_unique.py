@@ -289,10 +289,9 @@ WRITERS = [(state, actor) for state in ("pending", "running", "lost") for actor 
 def test_who_finds_a_job_waits_for_nobody_who_writes_it_nor_they_for_whom_it_was_found(
     sessions, level
 ):
-    compiled = Claimer("default", 0)
     unique = get_job("noop").using(unique_key="k")
     for (state, actor), order in product(WRITERS, ("write, find", "find, write")):
-        case = prepare(state, compiled)
+        case = prepare(state)
         Job.objects.update(unique_key=unique._unique_key({}))
         audit.clear()
         for session in sessions:
