@@ -175,10 +175,8 @@ def _is_written(level: int) -> bool:
 
 
 def _debugs(handler: logging.Handler) -> bool:
-    for condition in handler.filters:  # in a loop: it is asked twice for each task
-        if isinstance(condition, RequireDebugTrue):
-            return True
-    return False
+    """Say whether it is one that Django lets write while DEBUG is on."""
+    return any(isinstance(condition, RequireDebugTrue) for condition in handler.filters)
 
 
 def _backend_of(alias: str) -> type[Any]:
