@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 else:
     Task = framework.Task
 
-# What a copy may change: it goes into the row of each job.
-_CHANGES = ("max_attempts", "unique", "unique_key", "concurrency_key", "subject")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgJobsTask(Task):
@@ -76,7 +73,7 @@ class PgJobsTask(Task):
             InvalidTask: the copy is not valid for its backend.
 
         """
-        refuse_unknown("using()", changes, _CHANGES)
+        refuse_unknown("using()", changes, task_types.OF_JOBS)
         given: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,

@@ -24,13 +24,11 @@ def find(kind: str) -> task_types.TaskType | None:
     try:
         task = getattr(import_module(module), name, None)
         return task_types.of(task) if isinstance(task, framework.Task) else None
-    except ModuleNotFoundError:
-        return None
-    except (
-        Exception,
-        SystemExit,
-    ):  # a module's own code may do anything: only this job fails by it
-        logger.exception("The module of the kind %r cannot be imported.", kind)
+    # A module's own code may do anything: only this job fails by it.
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not f"{module}.".startswith(f"{missing}."):
+            logger.exception("The module of the kind %r cannot be imported.", kind)
         return None
 
 

@@ -175,6 +175,7 @@ def _is_written(level: int) -> bool:
 
 
 def _debugs(handler: logging.Handler) -> bool:
+    """Say whether it is one that Django lets write while DEBUG is on."""
     return any(isinstance(condition, RequireDebugTrue) for condition in handler.filters)
 
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from django_pgjobs.models import Job
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
-_OF_JOBS = ("max_attempts", "unique", "unique_key", "concurrency_key", "subject")
+# What each job has of its own, so that a copy of the task may change it: it goes into the row.
+OF_JOBS = ("max_attempts", "unique", "unique_key", "concurrency_key", "subject")
 
 
 class TaskType(JobType[..., Any]):
@@ -83,7 +84,7 @@ class TaskType(JobType[..., Any]):
     def place(self, task: Any, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Job:
         """Insert a job of `task`, which is this kind's or a copy of it; raise as `enqueue()` does."""
         positional = 0 if self.spread else len(args)
-        if task.run_after is None and not any(getattr(task, name, None) for name in _OF_JOBS):
+        if task.run_after is None and not any(getattr(task, name, None) for name in OF_JOBS):
             job_type = _plain(self, task.queue_name, task.priority, alias, positional)
         else:
             job_type = _with(self, _options(self.options, task), _note(task, alias, positional))
@@ -177,7 +178,7 @@ def _spread(args: list[Any], kwargs: dict[str, Any]) -> None:
 def _options(options: Options, task: Any) -> Options:
     """Return `options` with those of `task` for its jobs."""
     changes = {
-        name: getattr(task, name) for name in _OF_JOBS if getattr(task, name, None) is not None
+        name: getattr(task, name) for name in OF_JOBS if getattr(task, name, None) is not None
     }
     if isinstance(task.run_after, datetime.timedelta):
         changes["delay"] = task.run_after

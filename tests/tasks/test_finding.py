@@ -59,14 +59,14 @@ def test_a_forged_row_runs_nothing_and_fails(kind):
 
 def test_nothing_outside_the_installed_apps_is_imported(tmp_path, monkeypatch):
     sprung = tmp_path / "sprung"
-    (tmp_path / "pgjobs_trap.py").write_text(TRAP.format(path=str(sprung)))
+    (tmp_path / "django_pgjobs_trap.py").write_text(TRAP.format(path=str(sprung)))
     monkeypatch.syspath_prepend(tmp_path)
-    make(kind="pgjobs_trap.spring")
+    make(kind="django_pgjobs_trap.spring")
 
     drain()
 
     assert not sprung.exists()
-    assert "pgjobs_trap" not in sys.modules
+    assert "django_pgjobs_trap" not in sys.modules
 
 
 @pytest.fixture
@@ -98,6 +98,14 @@ def test_a_module_that_cannot_be_imported_fails_its_own_jobs_only(app, caplog, f
     make(kind="pgjobs_late_app.broken.send")
     drain()
     assert Job.objects.get().status == "failed"
+
+
+def test_what_a_module_lacks_is_logged_and_a_module_that_is_not_there_is_not(app, caplog):
+    (app / "broken.py").write_text("import pgjobs_missing")
+    assert finding.find("pgjobs_late_app.nowhere.send") is None
+    assert not caplog.records
+    assert finding.find("pgjobs_late_app.broken.send") is None
+    assert "pgjobs_late_app.broken.send" in caplog.text
 
 
 def test_a_module_that_is_made_to_be_run_is_not_imported(app):

@@ -41,6 +41,15 @@ def test_one_worker_runs_jobs_and_tasks_sync_and_async(processes, claim):
     assert Job.objects.get(pk=plain.pk).result == 3
 
 
+def test_a_process_knows_the_tasks_of_the_installed_apps_from_the_start(processes):
+    known = (
+        "from django_pgjobs import registry; print('tests.app.tasks.add_up' in registry.kinds())"
+    )
+    process = processes.start("shell", "--command", known)
+    assert process.wait() == 0, process.output
+    assert process.output.splitlines()[-1] == "True"
+
+
 def test_a_forged_row_ends_no_worker_and_runs_nothing(processes, tmp_path):
     sprung = tmp_path / "sprung"
     (tmp_path / "pgjobs_trap.py").write_text(f"open({str(sprung)!r}, 'w').close()\n")
