@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from django.db import connections
 
@@ -32,7 +33,7 @@ from django_pgjobs.outages import Outage
 from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
 from django_pgjobs.plurals import counted
 from django_pgjobs.relay import Relay
-from django_pgjobs.sessions import DATABASE_ERRORS, Params, Rows, Session
+from django_pgjobs.sessions import DATABASE_ERRORS, Session
 from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -61,6 +62,7 @@ class Worker:
         self._options = options
         self._lease = lease
         self._session = session
+        self._briefly = partial(session.execute, patience=_BRIEFLY)  # what no job may wait for
         self._inbox = Inbox()  # what the handlers' threads put in
         self._holdings = Holdings(lease, session.execute, self._note_decided)
         self._settled = 0
@@ -173,6 +175,11 @@ class Worker:
             return False
         if time.monotonic() >= self._stop_by:
             return False
+        self._collect(self._pause(drained=drained))
+        return True
+
+    def _pause(self, *, drained: bool) -> float:
+        """How long to wait for news before there is something to do without any."""
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
         pause = min(pause, self._relay.seconds)
         if self._room > 0:
@@ -182,8 +189,7 @@ class Worker:
             pause = min([pause, *(self._intake.seconds_to(among=among) for *_, among in rooms)])
         if self._holdings.waits or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
-        self._collect(pause)
-        return True
+        return pause
 
     def _collect(self, seconds: float) -> None:
         """Wait so long for the first news, then take all there is."""
@@ -287,7 +293,7 @@ class Worker:
 
     def _check(self) -> None:
         """Look for claims without an owner, and for a reason to be replaced."""
-        self._figures.write(self._execute_briefly)
+        self._figures.write(self._briefly)
         if lost := self._holdings.release_orphans():
             logger.warning("Gave %s back, claimed without an answer.", counted(lost, "job"))
         most = self._options.max_rss
@@ -295,10 +301,6 @@ class Worker:
         if most is not None and self._settled and (used := resources.memory()) > most:
             logger.info("Worker %s uses %s MB: it is replaced.", self._lease.name, used >> 20)
             self._leave()
-
-    def _execute_briefly(self, sql: str, params: Params) -> Rows:
-        """Execute what no job may wait for."""
-        return self._session.execute(sql, params, _BRIEFLY)
 
     def _leave(self) -> None:
         """Claim nothing more, end with what is running, and be replaced at once."""
@@ -344,7 +346,7 @@ class Worker:
         try:
             self._give_up(running, lambda _: error, delay=0.0)
             self._release(self._handlers.take_back())
-            self._figures.write(self._execute_briefly)
+            self._figures.write(self._briefly)
         except DATABASE_ERRORS as unreachable:
             logger.critical(
                 "Left %s unsettled: %s", counted(len(self._holdings), "job"), unreachable
