@@ -269,7 +269,7 @@ class Worker:
         if not settled:
             return
         self._settled += len(settled)
-        self._intake.let_go(outcome.claim.id for outcome in settled)
+        self._intake.let_go([outcome.claim.id for outcome in settled])
         self._intake.expect(settled)
         if self._transactions:
             self._transactions.doubt()
