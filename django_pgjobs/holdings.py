@@ -1,7 +1,7 @@
-"""What a worker holds: every claim, from the statement that made it to the one that settles or releases it.
+"""The claims that a worker holds: they run, have ended, did not start, or were lost with a transaction.
 
 Invariant: a claim and its slot on the board are let go only when its outcome or its release is written,
-or the row is known to be another claim's. What is locked, or got no answer, waits for the next try.
+or cannot be any more. What is locked, or got no answer, waits for the next try.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Outcome | Settled)
 
 
 class Holdings:
-    """The claims of one worker, and what is known of those that have left its handlers."""
+    """The claims of one worker. One thread uses it."""
 
     def __init__(self, lease: Lease, execute: Execute, on_decided: Callable[[Token], None]) -> None:
         """Begin with none; tell of each claim that was lost with its transaction and is not any more."""
