@@ -16,7 +16,7 @@ from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from django_pgjobs import conf, limited_lanes, statements
+from django_pgjobs import conf, free_lanes, limited_lanes, statements
 from django_pgjobs.models import Job
 from django_pgjobs.sessions import Execute, Rows
 
@@ -89,9 +89,9 @@ class Claimer:
         limited = [name for name in conf.get().limited_queues if served.includes(name)]
         free = served.without(limited)
         survey = limited_lanes.survey(all_queues=queues is None)
-        self._full = statements.full_claim(names, oldest, survey)
-        self._hot = statements.hot_claim(oldest)
-        self._of_kinds = statements.claim_of_kinds(names, survey)
+        self._full = free_lanes.full_claim(names, oldest, survey)
+        self._hot = free_lanes.hot_claim(oldest)
+        self._of_kinds = free_lanes.claim_of_kinds(names, survey)
         self._next_of_kinds: dict[bool, float] = {}
         self._params = {
             "worker": worker,

@@ -60,10 +60,11 @@ class Intake:
             if delay is not None and len(self._expected) < _MOST_EXPECTED:
                 heapq.heappush(self._expected, now + delay)
 
-    def let_go(self, job: int) -> None:
-        """Take note that a job has ended or was given back: its slot is free for jobs of every sort."""
-        if any(limited.let_go(job) for limited in self._all_limited):
-            for limited in self._all_limited:
+    def let_go(self, jobs: Iterable[int]) -> None:
+        """Take note that jobs have ended or were given back: their slots are free for jobs of every sort."""
+        every = self._all_limited
+        if [job for job in jobs if any(limited.let_go(job) for limited in every)]:
+            for limited in every:
                 limited.look_now()
 
     def limited_goes_first(self) -> bool:

@@ -9,6 +9,7 @@ under locks.
 
 from __future__ import annotations
 
+from django_pgjobs.free_lanes import lanes_of
 from django_pgjobs.gates import (
     ANY_KIND,
     FIRST,
@@ -32,7 +33,6 @@ from django_pgjobs.statements import (
     NOT_PAUSED,
     UNPAUSED,
     WORKER,
-    lanes_of,
     queue_names,
 )
 

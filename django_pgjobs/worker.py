@@ -14,17 +14,18 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from django.db import connections
 
-from django_pgjobs import claims, conf, execution, forks, outcomes, resources
+from django_pgjobs import conf, forks, outcomes, resources
 from django_pgjobs.attempts import Held, Inbox, News, Turn
-from django_pgjobs.charges import Losses
 from django_pgjobs.claims import Claim, Token
 from django_pgjobs.companions import NOBODY, Companion
 from django_pgjobs.exceptions import JobTimeout, PgJobsError
 from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
+from django_pgjobs.holdings import Holdings
 from django_pgjobs.intake import Intake
 from django_pgjobs.leases import Lease
 from django_pgjobs.listener import Listener
@@ -32,7 +33,7 @@ from django_pgjobs.outages import Outage
 from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
 from django_pgjobs.plurals import counted
 from django_pgjobs.relay import Relay
-from django_pgjobs.sessions import DATABASE_ERRORS, Params, Rows, Session
+from django_pgjobs.sessions import DATABASE_ERRORS, Session
 from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -61,10 +62,9 @@ class Worker:
         self._options = options
         self._lease = lease
         self._session = session
+        self._briefly = partial(session.execute, patience=_BRIEFLY)  # what no job may wait for
         self._inbox = Inbox()  # what the handlers' threads put in
-        self._held: dict[int, Held] = {}
-        self._unsettled: list[Outcome] = []
-        self._unstarted: list[Held] = []
+        self._holdings = Holdings(lease, session.execute, self._note_decided)
         self._settled = 0
         self._stop_by = math.inf
         self._leaving = False  # claims no more, and ends when what it holds has ended
@@ -73,7 +73,6 @@ class Worker:
         self._next_check = 0.0
         self._figures = Figures()
         self._relay = Relay(lease.worker, options.poll)
-        self._losses = Losses(lease, self._held, self._note_decided)
         self._transactions: Transactions | None = None
 
     def stop(self) -> None:
@@ -115,7 +114,7 @@ class Worker:
             if listener is not None:
                 listener.close()
         logger.info("Worker %s stopped.", self._lease.name)
-        return 1 if interrupted or self._dead or self._refused or self._held else 0
+        return 1 if interrupted or self._dead or self._refused or self._holdings else 0
 
     def _listen(self) -> Listener:
         jobs = self._options.database
@@ -156,7 +155,7 @@ class Worker:
         beside = self._companion.busy
         self._relay.carry(self._session.execute, self._handlers)
         self._give_back()
-        self._unsettled += self._losses.retake(self._session.execute)
+        self._holdings.retake()
         if (self._room > 0 or any(self._rooms())) and self._intake.limited_goes_first():
             self._claim_limited()
         self._settle_and_claim()
@@ -176,6 +175,11 @@ class Worker:
             return False
         if time.monotonic() >= self._stop_by:
             return False
+        self._collect(self._pause(drained=drained))
+        return True
+
+    def _pause(self, *, drained: bool) -> float:
+        """How long to wait for news before there is something to do without any."""
         pause = min(self._options.poll, conf.get().heartbeat)  # so often the supervisor wants news
         pause = min(pause, self._relay.seconds)
         if self._room > 0:
@@ -183,10 +187,9 @@ class Worker:
         else:
             rooms = self._rooms()
             pause = min([pause, *(self._intake.seconds_to(among=among) for *_, among in rooms)])
-        if self._unsettled or self._losses or (self._options.drain and not drained):
+        if self._holdings.waits or (self._options.drain and not drained):
             pause = min(pause, _LOCKED)
-        self._collect(pause)
-        return True
+        return pause
 
     def _collect(self, seconds: float) -> None:
         """Wait so long for the first news, then take all there is."""
@@ -208,14 +211,14 @@ class Worker:
         outcome = news.outcome
         if isinstance(outcome, Done):
             self._figures.add(news.held.claim, news.seconds, failed=False)
-            self._unsettled.append(outcome)
+            self._holdings.unsettled.append(outcome)
         elif outcome is None:
-            self._unstarted.append(news.held)
+            self._holdings.note_unstarted([news.held])
         elif isinstance(outcome, Settled):
             self._figures.add(news.held.claim, news.seconds, failed=False)
-            self._forget([outcome], ())
+            self._note_settled(self._holdings.let_go([outcome]))
         else:
-            self._unsettled.append(outcome)
+            self._holdings.unsettled.append(outcome)
             self._note_not_done(outcome, news.seconds)
 
     def _note_not_done(self, outcome: NotDone, seconds: float) -> None:
@@ -227,24 +230,20 @@ class Worker:
     def _settle_and_claim(self) -> None:
         """Settle what has ended and claim what can start, the bulk of both in one round trip."""
         wanted = self._room
-        if wanted > 0:
-            claimed = self._settle_and_claim_any(wanted)
-            if claimed < wanted:
-                return
-        else:
-            self._settle(self._unsettled)
+        if wanted <= 0:
+            self._settle(self._holdings.unsettled)
+        elif self._settle_and_claim_any(wanted) < wanted:
+            return
         for limit, kinds, among in self._rooms():
             self._hold(self._intake.claim_kinds(self._session.execute, limit, kinds, among=among))
 
     def _settle_and_claim_any(self, wanted: int) -> int:
-        done, others = outcomes.split(self._unsettled)
+        done, others = outcomes.split(self._holdings.unsettled)
         self._settle(others)
         execute = self._session.execute
         claimed, missed = self._intake.settle_and_claim(execute, [d.claim for d in done], wanted)
         self._hold(claimed)
-        missing = [d for d in done if d.claim in missed] if missed else []
-        left = outcomes.tell_apart(execute, self._lease.worker, missing)
-        self._forget(done, left.locked)
+        self._note_settled(self._holdings.let_go_completed(done, missed))
         return len(claimed)
 
     def _claim_limited(self) -> None:
@@ -260,50 +259,48 @@ class Worker:
             self._hold(claim(self._session, limit, kinds, among=among))
 
     def _hold(self, claimed: list[Claim]) -> None:
-        self._held |= {one.claim.id: one for one in self._handlers.submit(claimed)}
+        self._holdings.hold(self._handlers.submit(claimed))
 
     def _settle(self, ended: list[Outcome]) -> None:
-        if ended:
-            left = outcomes.settle(self._session.execute, self._lease.worker, ended)
-            self._forget(ended, left.locked)
+        self._note_settled(self._holdings.settle(ended))
+
+    def _note_settled(self, settled: Sequence[Outcome | Settled]) -> None:
+        """Take note of what is over: it has left its limits, and may have enqueued something."""
+        if not settled:
+            return
+        self._settled += len(settled)
+        self._intake.let_go([outcome.claim.id for outcome in settled])
+        self._intake.expect(settled)
+        if self._transactions:
+            self._transactions.doubt()
+        self._companion.doubt()
 
     def _give_back(self) -> None:
         """Release what will not start here soon, and what is here without being known."""
         now = time.monotonic()
         if self.stopping or self._handlers.stuck:
-            self._unstarted += self._handlers.take_back()
+            unstarted = self._handlers.take_back()
         else:
-            self._unstarted += self._handlers.take_back_stalled(self._options.poll)
-        self._release()
+            unstarted = self._handlers.take_back_stalled(self._options.poll)
+        self._release(unstarted)
         if now >= self._next_check:
             self._check()
             self._next_check = now + conf.get().heartbeat
 
-    def _release(self) -> None:
-        if self._unstarted:
-            unstarted = [held.claim for held in self._unstarted]
-            locked = claims.release(self._session.execute, self._lease.worker, unstarted)
-            self._unstarted = [held for held in self._unstarted if held.claim in locked]
-            for claim in unstarted:
-                if claim not in locked:
-                    self._drop(claim.id)
+    def _release(self, unstarted: list[Held]) -> None:
+        self._holdings.note_unstarted(unstarted)
+        self._intake.let_go(self._holdings.release())
 
     def _check(self) -> None:
         """Look for claims without an owner, and for a reason to be replaced."""
-        self._figures.write(self._execute_briefly)
-        held = [held.claim for held in self._held.values()]
-        lost = claims.release_orphans(self._session.execute, self._lease.worker, held)
-        if lost:
+        self._figures.write(self._briefly)
+        if lost := self._holdings.release_orphans():
             logger.warning("Gave %s back, claimed without an answer.", counted(lost, "job"))
         most = self._options.max_rss
         # Not before it has done something: else one that starts too big would never do anything.
         if most is not None and self._settled and (used := resources.memory()) > most:
             logger.info("Worker %s uses %s MB: it is replaced.", self._lease.name, used >> 20)
             self._leave()
-
-    def _execute_briefly(self, sql: str, params: Params) -> Rows:
-        """Execute what no job may wait for."""
-        return self._session.execute(sql, params, _BRIEFLY)
 
     def _leave(self) -> None:
         """Claim nothing more, end with what is running, and be replaced at once."""
@@ -327,7 +324,7 @@ class Worker:
             return 0
         free = left = self._lease.board.free
         if self._options.max_jobs is not None:
-            left = self._options.max_jobs - self._settled - len(self._held)
+            left = self._options.max_jobs - self._settled - len(self._holdings)
         if self._transactions:
             # Each that is begun may be lost, and is held by a slot of its own then.
             self._transactions.allowed = min(free, left)
@@ -339,26 +336,6 @@ class Worker:
                 self._lease.board.leave()
         return min(free, left) if self._options.by_lease else 0
 
-    def _forget(self, ended: Sequence[Outcome | Settled], locked: Sequence[Outcome]) -> None:
-        """Let go of what is settled; what was locked is tried again in the next round."""
-        kept = set(map(id, locked))
-        settled = {id(outcome): outcome for outcome in ended if id(outcome) not in kept}
-        for outcome in settled.values():
-            self._drop(outcome.claim.id)
-        self._intake.expect(settled.values())
-        self._settled += len(settled)
-        if settled and self._transactions:
-            self._transactions.doubt()  # what ended may have enqueued something
-        if settled:
-            self._companion.doubt()
-        self._unsettled = [o for o in self._unsettled if id(o) not in settled]
-
-    def _drop(self, job: int) -> None:
-        self._intake.let_go(job)
-        held = self._held.pop(job, None)
-        if held is not None:
-            self._lease.board.give_back(held.slot)
-
     def _give_up_running(self) -> list[Held]:
         """Record the attempts that did not end in time, so that other workers can go on at once."""
         self._handlers.start_nothing()
@@ -368,11 +345,12 @@ class Worker:
         error = ShutdownTimeout("The worker had to stop while the handler was running.")
         try:
             self._give_up(running, lambda _: error, delay=0.0)
-            self._unstarted += self._handlers.take_back()
-            self._release()
-            self._figures.write(self._execute_briefly)
+            self._release(self._handlers.take_back())
+            self._figures.write(self._briefly)
         except DATABASE_ERRORS as unreachable:
-            logger.critical("Left %s unsettled: %s", counted(len(self._held), "job"), unreachable)
+            logger.critical(
+                "Left %s unsettled: %s", counted(len(self._holdings), "job"), unreachable
+            )
         return running
 
     def settle_stuck(self) -> None:
@@ -386,21 +364,13 @@ class Worker:
         error: Callable[[Held], PgJobsError],
         delay: float | None = None,
     ) -> None:
-        """Settle running attempts as failed; those in transactions lose them first."""
         cut = self._transactions.cut(running) if self._transactions else []
-        for held in running:
-            failed = execution.failed(held.claim, error(held), self._lease.name, delay=delay)
-            if held in cut:
-                self._losses.add(held, failed)
-            else:
-                self._unsettled.append(failed)
-        self._unsettled += self._losses.retake_last(self._session.execute)
-        self._settle(self._unsettled)
+        self._note_settled(self._holdings.give_up(running, cut, error, delay))
 
     @property
     def _busy(self) -> int:
         """How many jobs are here, or may be in a moment, and how much goes on beside them."""
-        jobs = len(self._held) + (self._transactions.busy if self._transactions else 0)
+        jobs = len(self._holdings) + (self._transactions.busy if self._transactions else 0)
         return jobs + self._companion.busy
 
     def _note_decided(self, token: Token) -> None:
@@ -415,7 +385,7 @@ class Worker:
         if turn.settled:
             self._settled += 1
         elif turn.not_done is not None:
-            self._losses.add(turn.held, turn.not_done)
+            self._holdings.note_lost(turn.held, turn.not_done)
             self._lease.board.forget(turn.held.slot)  # it has a slot of its own now
         if turn.not_done is None:
             self._figures.add(turn.held.claim, turn.seconds, failed=False)

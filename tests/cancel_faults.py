@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.statement_faults import _change
+
 
 def requests_wait_for_room() -> None:
     """Look for requests only when there is room for a claim."""
@@ -65,13 +67,8 @@ def stops_are_retried() -> None:
 
 def requests_beat_completions() -> None:
     """Let a request that came before the settle turn `done` into `cancelled`."""
-    from django_pgjobs import statements  # noqa: PLC0415 -- likewise
-
-    assert "status = 'done'" in statements.COMPLETE, "Adapt the fault."
-    statements.COMPLETE = statements.COMPLETE.replace(
-        "status = 'done'",
-        "status = case when j.cancel_requested_at is null then 'done' else 'cancelled' end",
-    )
+    cancelled = "case when j.cancel_requested_at is null then 'done' else 'cancelled' end"
+    _change("COMPLETE", "status = 'done'", f"status = {cancelled}")
 
 
 def tidying_up_is_cancelled() -> None:

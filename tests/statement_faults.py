@@ -16,11 +16,13 @@ def _statements() -> Any:
 
 
 def _change(name: str, old: str, new: str) -> None:
-    """Change one statement, wherever it stands."""
-    from django_pgjobs import inserts, statements, upkeep  # noqa: PLC0415 -- likewise
+    """Change one statement, wherever it stands and is part of a claim."""
+    from django_pgjobs import free_lanes, inserts, statements, upkeep  # noqa: PLC0415 -- likewise
 
-    [module] = [module for module in (inserts, statements, upkeep) if name in vars(module)]
-    setattr(module, name, _changed(getattr(module, name), old, new))
+    modules = [one for one in (free_lanes, inserts, statements, upkeep) if name in vars(one)]
+    [text] = {getattr(module, name) for module in modules}
+    for module in modules:
+        setattr(module, name, _changed(text, old, new))
 
 
 def _change_claims(old: str, new: str, names: tuple[str, ...] = CLAIMS) -> None:
@@ -30,8 +32,10 @@ def _change_claims(old: str, new: str, names: tuple[str, ...] = CLAIMS) -> None:
 
 
 def _change_result(name: str, change: Callable[[str], str]) -> None:
-    real = getattr(_statements(), name)
-    setattr(_statements(), name, lambda *arguments: change(real(*arguments)))
+    from django_pgjobs import free_lanes  # noqa: PLC0415 -- likewise
+
+    real = getattr(free_lanes, name)
+    setattr(free_lanes, name, lambda *arguments: change(real(*arguments)))
 
 
 def _changed(text: str, old: str, new: str) -> str:
