@@ -7,7 +7,17 @@ nothing.
 from __future__ import annotations
 
 from django_pgjobs.lifecycle import MOVES, NOW
-from django_pgjobs.statements import COMPLETE, FREE, HEAD, JOB, LIVING, NEAR, WAITED, of_kinds
+from django_pgjobs.statements import (
+    COMPLETE,
+    FREE,
+    HEAD,
+    JOB,
+    LIVING,
+    NEAR,
+    QUEUE,
+    WAITED,
+    of_kinds,
+)
 
 
 def lanes_of(served: str, found: str = "found") -> str:
@@ -48,14 +58,14 @@ def hot_claim(oldest: str) -> str:
     """Return the claim that is given its lanes, each with the place from which to look.
 
     Jobs before that place were claimed by this worker, or appeared behind it: they wait for the next
-    full claim. While an old snapshot keeps dead rows alive, a claim from the head would walk over
+    full claim. A pause waits for none. While an old snapshot keeps dead rows alive, a claim from the head would walk over
     all that was ever finished in the lane; from the mark it does not.
     """
     return f"""
 with lane as materialized (
     select * from unnest(%(lane_queues)s::text[], %(lane_priorities)s::smallint[],
         %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[]) lane(queue, priority, run_at, id)
-    where {LIVING}
+    where {LIVING} and not queue = any(array(select name from {QUEUE} where paused_at is not null))
 ),
 {_claim(oldest)}"""
 

@@ -66,6 +66,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_CLAIMS}test_a_job_of_the_future_is_not_claimed_however_high_its_priority",
     ),
     "pauses-are-ignored": (f"{_CLAIMS}test_a_paused_queue_gives_nothing_until_it_is_resumed",),
+    "pauses-wait-for-a-look": (
+        "db/test_pauses.py::test_a_pause_holds_for_a_worker_that_is_at_work_on_the_queue",
+    ),
     "settle-waits": (_INTERLEAVINGS,),
     "release-keeps-attempt": (f"{_CLAIMS}test_a_released_job_is_claimed_again_with_another_token",),
     "any-settle-was-ours": (

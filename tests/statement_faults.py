@@ -99,6 +99,11 @@ def pauses_are_ignored() -> None:
         _change(name, "and q.paused_at is not null", "and false")
 
 
+def pauses_wait_for_a_look() -> None:
+    """Go on with a queue that is paused, where it was known before."""
+    _change_claims("where paused_at is not null", "where false", ("hot_claim",))
+
+
 def settle_waits() -> None:
     """Wait for locked rows when settling."""
     for name in ("COMPLETE", "COMPLETE_WITH_RESULT", "RETRY", "FAIL", "CANCEL", "SNOOZE"):
@@ -178,6 +183,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         claim_after_death,
         claim_before_its_time,
         pauses_are_ignored,
+        pauses_wait_for_a_look,
         settle_waits,
         release_keeps_attempt,
         orphans_stay,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_pgjobs import InvalidOption, pause, resume
+from django_pgjobs.claims import Claimer
 from django_pgjobs.models import Queue
-from tests.db.rows import claimed, make
+from tests.db.rows import claimed, execute, make
 
 pytestmark = pytest.mark.django_db
 
@@ -17,6 +18,18 @@ def test_a_paused_queue_is_not_claimed_from_until_it_is_resumed():
     assert claimed() == []
     assert resume("mail")
     assert [claim.id for claim in claimed()] == [job.pk]
+
+
+@pytest.mark.parametrize("queues", [None, ["mail"]], ids=["all queues", "named queues"])
+def test_a_pause_holds_for_a_worker_that_is_at_work_on_the_queue(queues):
+    make(queue="mail"), make(queue="mail"), make(queue="mail")
+    claimer = Claimer("default", 7, queues)
+    assert claimer.claim(execute, 1)
+    assert claimer.seconds_to_full > 0, "it knows where to go on, and looks at nothing else"
+    pause("mail")
+    assert claimer.claim(execute, 1) == []
+    resume("mail")
+    assert len(claimer.claim(execute, 5)) == 2
 
 
 def test_a_switch_that_stands_as_it_is_asked_for_stays_as_it_is():
