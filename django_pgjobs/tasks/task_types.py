@@ -71,6 +71,7 @@ class TaskType(JobType[..., Any]):
         functools.update_wrapper(self, task.func, updated=())
         self.is_async = inspect.iscoroutinefunction(task.func)
         self.listens = task.takes_context or self.is_async
+        # The signature was that of `_spread`, which takes none, where arguments have no names.
         self.takes_context = task.takes_context
         self.handler = (_async_handler if self.is_async else _sync_handler)(self)
         self.started = functools.partial(signals.started, self)
