@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 NEVER = Deadline(None)
 _RNG = random.Random()  # noqa: S311 -- spreads retries, hides nothing
 
-Telling = Callable[[], object] | None
-Prepared = tuple[Callable[..., Any], dict[str, Any], Telling]
+Telling = Callable[[], object]
+Prepared = tuple[Callable[..., Any], dict[str, Any], Telling | None]
 Attempt = Callable[[Claim, str, Deadline], Outcome | Settled]
 
 
@@ -137,7 +137,7 @@ def tell(claim: Claim, outcome: Outcome | Settled) -> None:
         telling()
 
 
-def _telling(claim: Claim, outcome: Outcome | Settled) -> Telling:
+def _telling(claim: Claim, outcome: Outcome | Settled) -> Telling | None:
     job_type = find(claim.kind)
     return job_type.ended(claim, outcome) if job_type and job_type.ended else None
 
