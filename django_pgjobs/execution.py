@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 NEVER = Deadline(None)
 _RNG = random.Random()  # noqa: S311 -- spreads retries, hides nothing
 
-Prepared = tuple[Callable[..., Any], dict[str, Any]]
+Telling = Callable[[], object]
+Prepared = tuple[Callable[..., Any], dict[str, Any], Telling | None]
 Attempt = Callable[[Claim, str, Deadline], Outcome | Settled]
 
 
@@ -52,7 +53,9 @@ def run_untold(
             prepared = _prepare(claim, worker, line)
             if isinstance(prepared, Failed):
                 return prepared
-            handler, payload = prepared
+            handler, payload, telling = prepared
+            if telling:
+                telling()
             value = handler(**payload)
             if inspect.iscoroutine(value):  # an async handler behind a decorator that is not
                 value = async_to_sync(_result)(value)
@@ -91,8 +94,10 @@ async def _arun(
             )
             if isinstance(prepared, Failed):
                 return prepared
-            handler, payload = prepared
+            handler, payload, telling = prepared
             try:
+                if telling:
+                    await sync_to_async(telling)()
                 value = await handler(**payload)
             finally:
                 if tidy:
@@ -132,7 +137,7 @@ def tell(claim: Claim, outcome: Outcome | Settled) -> None:
         telling()
 
 
-def _telling(claim: Claim, outcome: Outcome | Settled) -> Callable[[], object] | None:
+def _telling(claim: Claim, outcome: Outcome | Settled) -> Telling | None:
     job_type = find(claim.kind)
     return job_type.ended(claim, outcome) if job_type and job_type.ended else None
 
@@ -147,16 +152,17 @@ def _as_asked(error: BaseException, line: Line | None) -> BaseException:
 
 
 def _prepare(claim: Claim, worker: str, line: Line | None) -> Prepared | Failed:
-    """Return the handler and its arguments, or why there are none."""
+    """Return the handler, its arguments and what tells of the start, or why there are none."""
     if logger.isEnabledFor(logging.DEBUG):  # asked first: a short job takes no longer than the rest
         logger.debug("Job %s (%s) starts.", claim.id, claim.kind, extra=_extra(claim))
     try:
         job_type, payload = get_job(claim.kind), payloads.decode(claim.payload)
     except (UnknownKind, InvalidPayload) as error:
         return failed(claim, error, worker, permanent=True)
+    telling = job_type.started(claim) if job_type.started else None
     if job_type.takes_context:
-        return partial(job_type.handler, JobContext(claim, line or Line())), payload
-    return job_type.handler, payload
+        return partial(job_type.handler, JobContext(claim, line or Line())), payload, telling
+    return job_type.handler, payload, telling
 
 
 def _conclude(claim: Claim, worker: str, value: object, error: BaseException | None) -> Outcome:

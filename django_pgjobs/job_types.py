@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# Told by its claim and its outcome how an attempt has ended, which must not wait; returns what else is to be
-# called, where that may.
+# Told by its claim that the handler of an attempt is about to be called, and by its claim and its outcome how
+# it has ended. Neither must wait; each returns what else is to be called, where that may.
+Started = Callable[[Any], Callable[[], object] | None]
 Ended = Callable[[Any, Any], Callable[[], object] | None]
 _LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 
@@ -72,6 +73,7 @@ class JobType(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(handler)
         self.listens = takes_context or self.is_async  # a running one can be asked to stop
         self.signature = Signature(handler, takes_context=takes_context)
+        self.started: Started | None = None
         self.ended: Ended | None = None
         self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
 

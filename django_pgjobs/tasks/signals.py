@@ -28,7 +28,6 @@ from django_pgjobs.tasks.framework import TaskResultStatus, set_attributes
 
 if TYPE_CHECKING:
     from django_pgjobs.claims import Claim
-    from django_pgjobs.context import JobContext
     from django_pgjobs.outcomes import Outcome
     from django_pgjobs.tasks.task_types import TaskType
 
@@ -37,6 +36,7 @@ logger = logging.getLogger(__name__)
 Telling = Callable[[], object]
 
 _error: ContextVar[BaseException | None] = ContextVar("pgjobs_task_error", default=None)
+_written: ContextVar[bool] = ContextVar("pgjobs_task_is_written", default=True)
 _LOGGER: logging.Logger = framework.signals.logger
 _ENQUEUED, _STARTED, _FINISHED = (
     (framework.signals.task_enqueued, framework.signals.log_task_enqueued),
@@ -55,18 +55,24 @@ class _Brief(NamedTuple):
 
 def enqueued(backend: type[Any], result: Any) -> None:
     """Send `task_enqueued`, in the caller's transaction: what a receiver raises is the caller's."""
-    others, log = _audience(*_ENQUEUED, logging.DEBUG)
+    others, log = _audience(*_ENQUEUED, written=_is_written(logging.DEBUG))
     if others or log:
         _ENQUEUED[0].send(sender=backend, task_result=result)
 
 
-def started(task_type: TaskType, context: JobContext) -> Telling | None:
-    """Log the start of an attempt, or return what tells those who listen to `task_started`."""
-    others, log = _audience(*_STARTED, logging.INFO)
+def started(task_type: TaskType, claim: Claim) -> Telling | None:
+    """Log the start of an attempt, or return what tells those who listen to `task_started`.
+
+    Whether a handler takes such a record is asked here for the end of the attempt too.
+    """
+    note(None)
+    written = _is_written(logging.INFO)
+    _written.set(written)
+    others, log = _audience(*_STARTED, written=written)
     if others:
-        return partial(_send_started, task_type, context.job_id)
+        return partial(_send_started, task_type, claim.id)
     if log:
-        brief = _Brief(str(context.job_id), task_type.task, TaskResultStatus.RUNNING)
+        brief = _Brief(str(claim.id), task_type.task, TaskResultStatus.RUNNING)
         log(None, brief)  # whose sender nobody looks at
     return None
 
@@ -76,8 +82,9 @@ def ended(task_type: TaskType, claim: Claim, outcome: Outcome | Settled) -> Tell
     status = _status_of(outcome)
     if status is None:
         return None
-    level = logging.INFO if status == TaskResultStatus.SUCCESSFUL else logging.ERROR
-    others, log = _audience(*_FINISHED, level)
+    succeeded = status is TaskResultStatus.SUCCESSFUL
+    written = _written.get() if succeeded else _LOGGER.isEnabledFor(logging.ERROR)
+    others, log = _audience(*_FINISHED, written=written)
     if others:
         return partial(_send_finished, task_type, claim, outcome, status)
     if log:
@@ -136,7 +143,7 @@ def _read(task_type: TaskType, job_id: int) -> Any:
 
 def _status_of(outcome: Outcome | Settled) -> TaskResultStatus | None:
     """Return how the task has ended; None where it goes on."""
-    if isinstance(outcome, Done | Settled):
+    if isinstance(outcome, (Done, Settled)):  # a union would be made at each call
         return TaskResultStatus.SUCCESSFUL
     if isinstance(outcome, Cancelled) or (isinstance(outcome, Failed) and outcome.delay is None):
         return TaskResultStatus.FAILED
@@ -144,9 +151,9 @@ def _status_of(outcome: Outcome | Settled) -> TaskResultStatus | None:
 
 
 def _audience(
-    signal: Signal, log: Callable[..., None], level: int
+    signal: Signal, log: Callable[..., None], *, written: bool
 ) -> tuple[bool, Callable[..., None] | None]:
-    """Say whether anybody but the framework's log listens, and return that if somebody would read it."""
+    """Say whether anybody but the framework's log listens, and return that if it is `written`."""
     receivers = signal.receivers
     if len(receivers) == 1 and receivers[0][0][0] == id(log):  # the most common case, quickly
         others, logging_too = False, True
@@ -154,29 +161,32 @@ def _audience(
         listening = [receiver[0][0] for receiver in receivers]  # the id of each, or its own
         logging_too = id(log) in listening
         others = len(listening) > logging_too
-    return others, log if logging_too and _is_written(level) else None
+    return others, log if logging_too and written else None
 
 
 def _is_written(level: int) -> bool:
-    """Say whether a handler takes such a record of the framework's log.
+    """Say whether a handler takes such a record of the framework's log, which is no error.
 
     By Django's own settings it is enabled and written nowhere while DEBUG is off; to make its records was a
     third of what a short task costs.
     """
-    if level > logging.INFO or not _LOGGER.isEnabledFor(level):
-        return _LOGGER.isEnabledFor(level)
+    if not _LOGGER.isEnabledFor(level):
+        return False
     logger: logging.Logger | None = _LOGGER
     while logger is not None:
         for handler in logger.handlers:
-            if level >= handler.level and (settings.DEBUG or not _debugs(handler)):
+            if level >= handler.level and not _waits_for_debug(handler):
                 return True
         logger = logger.parent if logger.propagate else None
     return False
 
 
-def _debugs(handler: logging.Handler) -> bool:
-    """Say whether it is one that Django lets write while DEBUG is on."""
-    return any(isinstance(condition, RequireDebugTrue) for condition in handler.filters)
+def _waits_for_debug(handler: logging.Handler) -> bool:
+    """Say whether it is one that Django lets write while DEBUG is on, which it is not."""
+    for condition in handler.filters:  # any() would take three times as long
+        if isinstance(condition, RequireDebugTrue):
+            return not settings.DEBUG
+    return False
 
 
 def _backend_of(alias: str) -> type[Any]:

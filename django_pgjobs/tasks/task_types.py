@@ -71,11 +71,11 @@ class TaskType(JobType[..., Any]):
         functools.update_wrapper(self, task.func, updated=())
         self.is_async = inspect.iscoroutinefunction(task.func)
         self.listens = task.takes_context or self.is_async
+        # The signature was that of `_spread`, which takes none, where arguments have no names.
+        self.takes_context = task.takes_context
         self.handler = (_async_handler if self.is_async else _sync_handler)(self)
+        self.started = functools.partial(signals.started, self)
         self.ended = functools.partial(signals.ended, self)
-        self.takes_context = (
-            True  # what the worker calls tells of the attempt, so it needs its claim
-        )
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""
@@ -126,15 +126,12 @@ def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
     function, takes_context, spread = _parts(task_type)
 
     @functools.wraps(function)
-    def handler(context: JobContext, /, **payload: Any) -> Any:
-        signals.note(None)
-        if tell := signals.started(task_type, context):
-            tell()
+    def handler(*context: JobContext, **payload: Any) -> Any:
         args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
         if takes_context:
-            args = (contexts.of(task_type, context), *args)
+            args = (contexts.of(task_type, *context), *args)
         try:
-            return normalize_json(function(*args, **kwargs))
+            return _normal(function(*args, **kwargs))
         except BaseException as error:
             signals.note(error)
             raise
@@ -146,19 +143,22 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
     function, takes_context, spread = _parts(task_type)
 
     @functools.wraps(function)
-    async def handler(context: JobContext, /, **payload: Any) -> Any:
-        if tell := signals.started(task_type, context):
-            await sync_to_async(tell)()
+    async def handler(*context: JobContext, **payload: Any) -> Any:
         args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
         if takes_context:
-            args = (await sync_to_async(contexts.of)(task_type, context), *args)
+            args = (await sync_to_async(contexts.of)(task_type, *context), *args)
         try:
-            return normalize_json(await function(*args, **kwargs))
+            return _normal(await function(*args, **kwargs))
         except BaseException as error:
             signals.note(error)
             raise
 
     return handler
+
+
+def _normal(value: Any) -> Any:
+    """Return what the framework makes of a value; it asks what it is three times before None."""
+    return None if value is None else normalize_json(value)
 
 
 def _parts(task_type: TaskType) -> tuple[Callable[..., Any], bool, bool]:

@@ -23,6 +23,14 @@ def snoozed():
     raise Snooze(3_600)
 
 
+def give_back_all(context, *args, **kwargs):
+    return [context.attempt, list(args), kwargs]
+
+
+async def give_back_all_async(context, *args, **kwargs):
+    return give_back_all(context, *args, **kwargs)
+
+
 def progressing(context):
     context.job_context.progress(0.5, "half")
 
@@ -146,6 +154,14 @@ def test_async_tasks_get_their_context_too():
     drain()
     result.refresh()
     assert result.return_value == [result.id, 1, 5]
+
+
+@pytest.mark.parametrize("function", [give_back_all, give_back_all_async])
+def test_arguments_without_names_come_after_the_context(function):
+    result = task(takes_context=True)(function).enqueue(5, 6, x=7)
+    drain()
+    result.refresh()
+    assert result.return_value == [1, [5, 6], {"x": 7}]
 
 
 def test_the_context_reaches_that_of_the_job():

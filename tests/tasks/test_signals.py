@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils.log import RequireDebugTrue
 
-from django_pgjobs import Discard, JobCancelled, Unique
+from django_pgjobs import Discard, JobCancelled, Unique, execution
 from django_pgjobs.models import Job
 from django_pgjobs.tasks import PgJobsBackend, framework, results, task
 from django_pgjobs.testing import drain
@@ -172,6 +173,48 @@ def test_a_failure_is_logged_with_its_traceback(caplog, heard):
     last = of_framework(caplog)[-1]
     assert last.levelno == logging.ERROR
     assert last.exc_info[0] is ValueError
+
+
+@contextmanager
+def keeping(*conditions):
+    """Have the framework's log take its records here, under these conditions."""
+    handler, kept = logging.Handler(), []
+    handler.emit = kept.append
+    for condition in conditions:
+        handler.addFilter(condition)
+    framework.signals.logger.addHandler(handler)
+    try:
+        yield kept
+    finally:
+        framework.signals.logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("conditions", [(), (RequireDebugTrue(),)])
+def test_a_handler_that_comes_later_takes_the_log_from_then_on(
+    caplog, monkeypatch, settings, conditions
+):
+    caplog.set_level(logging.INFO, framework.signals.logger.name)
+    monkeypatch.setattr(framework.signals.logger, "propagate", False)
+    tasks.add_up.enqueue(1)
+    drain()
+
+    settings.DEBUG = True
+    with keeping(*conditions) as kept:
+        result = tasks.add_up.enqueue(1)
+        drain()
+    tasks.add_up.enqueue(1)
+    drain()
+
+    begin = f"Task id={result.id} path={tasks.add_up.module_path} state="
+    assert [r.getMessage() for r in kept] == [f"{begin}RUNNING", f"{begin}SUCCESSFUL"]
+
+
+def test_no_context_is_made_for_a_task_that_takes_none(monkeypatch):
+    monkeypatch.delattr(execution, "JobContext")
+    result = tasks.add_up.enqueue(1, b=2)
+    drain()
+    result.refresh()
+    assert result.return_value == 3
 
 
 def test_nothing_is_read_for_a_signal_that_nobody_hears(monkeypatch):
