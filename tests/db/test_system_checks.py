@@ -250,6 +250,7 @@ def test_schedules_that_cannot_be_read_spoil_no_check(world):
 
 def test_migrate_is_not_told_what_it_is_about_to_do(world, monkeypatch):
     CHECKS["pgjobs.W010"](world)
+    assert found()["pgjobs.W010"].endswith("applied to 'default', got 0001_initial unapplied.")
     monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
     assert found() == {}
 
