@@ -13,11 +13,13 @@ from django.apps import apps
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import JSONField, Value
 
 from django_pgjobs import task_rows
 from django_pgjobs.models import Job
 from django_pgjobs.testing import drain
+from tests.contract import pages
 from tests.db import rows
 
 pytestmark = [
@@ -248,6 +250,24 @@ def test_the_app_must_be_installed(monkeypatch):
     monkeypatch.setattr(task_rows, "_LABEL", "nowhere")
     with pytest.raises(CommandError, match="django_tasks_db must be in INSTALLED_APPS"):
         call_command("pgjobs", "import-tasks")
+
+
+# --------------------------------------------------------------------------------------- the guide
+
+
+def test_the_sql_of_the_guide_leaves_nothing_of_the_old_app():
+    recorder = MigrationRecorder(connection)
+    recorder.record_applied("django_tasks_database", "0013_separate_exception_fields")
+    others = {app for app, _ in recorder.applied_migrations()} - {"django_tasks_database"}
+    [block] = [
+        block
+        for block in pages.blocks("docs/how-to/migrate-from-django-tasks-db.md")
+        if block.language == "sql"
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(block.code)
+    assert TABLE not in connection.introspection.table_names()
+    assert {app for app, _ in recorder.applied_migrations()} == others
 
 
 # ------------------------------------------------------------------------------- beside old workers
