@@ -154,7 +154,8 @@ def _build(given: Mapping[str, Any]) -> Settings:
 
 def _unknown(key: object, where: str = "PGJOBS", known: Iterable[str] = tuple(KEYS)) -> Problem:
     folded = {name.upper(): name for name in known}
-    near = difflib.get_close_matches(str(key).upper(), folded, n=1)
+    # With less than this LIMIT is near to CLAIM.
+    near = difflib.get_close_matches(str(key).upper(), folded, n=1, cutoff=0.7)
     return Problem(
         "pgjobs.E002",
         f"{where} has an unknown key, {key!r}.",

@@ -120,7 +120,7 @@ def _compare(execute: Execute) -> None:
     """Say what is to be migrated: jobs run on the tables of the release before, but not for ever."""
     if missing := schema.missing_migrations(execute):
         logger.warning(
-            "The database must have every migration of %s, got none of %s. Run manage.py migrate.",
+            "The database must have every migration of %s, got %s unapplied. Run manage.py migrate.",
             schema.APP,
             ", ".join(missing),
         )

@@ -24,6 +24,8 @@ _LABEL = "django_tasks_database"  # of that app, and of its forerunner in django
 _ORDER = ("-priority", "run_after", "enqueued_at", "pk")  # in which its workers take them
 _BATCH = 1_000  # rows of one transaction
 _AT_ONCE = 9999  # the year that it stores where there is no run_after
+# SUCCESSFUL was COMPLETE and SUCCEEDED before. READY was NEW: who has that has not migrated its table.
+_KNOWN = ("READY", "RUNNING", "FAILED", "SUCCESSFUL", "SUCCEEDED", "COMPLETE")
 
 
 class NotCarried(PgJobsError):
@@ -45,6 +47,12 @@ class Carried(NamedTuple):
     ids: list[tuple[str, str]]  # of the old row and of its job
     left: list[Left]
     held: int  # that old workers took meanwhile, or somebody has locked
+    unknown: dict[str, int]  # how many rows have a status that may mean that they wait
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs they became: those of a unique task may share one."""
+        return len({job for _, job in self.ids})
 
 
 def database() -> str | None:
@@ -61,10 +69,14 @@ def carry_over(alias: str, backend: str | None = None, *, dry_run: bool = False)
     A dry run does it all, and rolls it back. It may be stopped, and run again, at any time.
 
     Raises:
+        NotCarried: `backend` is none that could take a task.
         django.db.Error: the connection is lost. Each batch before has been carried over.
 
     """
-    waiting = _model()._base_manager.using(alias).filter(status="READY")  # noqa: SLF001 -- all rows
+    if backend is not None:
+        _check_backend(backend)
+    every = _model()._base_manager.using(alias)  # noqa: SLF001 -- all rows
+    waiting = every.filter(status="READY")
     ids = iter(list(waiting.order_by(*_ORDER).values_list("pk", flat=True)))
     carried: list[tuple[str, str]] = []
     left: dict[tuple[str, str], Left] = {}
@@ -77,7 +89,9 @@ def carry_over(alias: str, backend: str | None = None, *, dry_run: bool = False)
             waiting.filter(pk__in=[row.pk for row, _ in done]).delete()
             transaction.set_rollback(dry_run, using=alias)
         carried += [(str(row.pk), job) for row, job in done]
-    return Carried(carried, list(left.values()), held)
+    unknown = every.exclude(status__in=_KNOWN).values_list("status").order_by("status")
+    rows_of = dict(unknown.annotate(models.Count("pk")))
+    return Carried(carried, list(left.values()), held, rows_of)
 
 
 def _model() -> type[models.Model]:
@@ -111,7 +125,7 @@ def _enqueue(row: Any, backend: str) -> str:
     _check_backend(backend)
     run_after = row.run_after if row.run_after and row.run_after.year < _AT_ONCE else None
     changes = {"priority": row.priority, "queue_name": row.queue_name, "run_after": run_after}
-    args, kwargs = row.args_kwargs["args"], row.args_kwargs["kwargs"]
+    args, kwargs = _arguments(row.args_kwargs)
     return str(task.using(**changes, backend=backend).enqueue(*args, **kwargs).id)
 
 
@@ -127,9 +141,24 @@ def _task(path: str) -> Any:
     return found.task
 
 
+def _arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
+    match given:
+        case {"args": list(args), "kwargs": dict(kwargs)}:
+            return args, kwargs
+    raise NotCarried(
+        "args_kwargs must be an object with the list 'args' and the object 'kwargs', got something else. "
+        "Correct it, or delete these rows."
+    )
+
+
 def _check_backend(backend: str) -> None:
     from django_pgjobs.tasks import PgJobsBackend, framework  # noqa: PLC0415 -- likewise
 
+    if backend not in list(framework.task_backends):
+        raise NotCarried(
+            f"The backend of a task must be a key of TASKS, got {backend!r:.200}. Add it, or name another "
+            "one with --backend."
+        )
     given = framework.task_backends[backend]
     if not isinstance(given, PgJobsBackend):
         raise NotCarried(

@@ -163,7 +163,7 @@ class Worker:
         drained = self._handlers.look(self._options, ending=self.stopping or self._leaving)
         stuck = len(self._handlers.stuck)
         if stuck and not self._leaving:
-            logger.warning("A handler does not stop: worker %s is replaced.", self._lease.name)
+            logger.warning("A handler does not stop: worker %s claims no more.", self._lease.name)
             self._leave()
             return True
         if self._leaving:
@@ -299,7 +299,7 @@ class Worker:
         most = self._options.max_rss
         # Not before it has done something: else one that starts too big would never do anything.
         if most is not None and self._settled and (used := resources.memory()) > most:
-            logger.info("Worker %s uses %s MB: it is replaced.", self._lease.name, used >> 20)
+            logger.info("Worker %s uses %s MB: it claims no more.", self._lease.name, used >> 20)
             self._leave()
 
     def _leave(self) -> None:

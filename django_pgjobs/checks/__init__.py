@@ -1,8 +1,8 @@
 """System checks: what `manage.py check` says about the project, one module for each subject.
 
-Invariant: an id never changes its meaning, so that `SILENCED_SYSTEM_CHECKS` stays true; and a check that
-asks the server says nothing where that does not answer or refuses: `migrate` runs them first, and whoever needs
-the database tells better.
+Invariant: an id never changes its meaning, so that `SILENCED_SYSTEM_CHECKS` stays true; and of a server
+that does not answer one check tells, and as a warning, for `migrate` runs them first; the others say nothing
+where it does not answer or refuses.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from django.db import connections, router, transaction
 
 from django_pgjobs import conf, poolers, symptoms
 from django_pgjobs.checks.configuration import has_valid_settings
-from django_pgjobs.sessions import DATABASE_ERRORS, connect, execute_on_django
+from django_pgjobs.sessions import DATABASE_ERRORS, connect, execute_on_django, reason
 
 
 def _aliases(databases: Sequence[str] | None) -> tuple[str, str, frozenset[str]]:
@@ -27,11 +27,16 @@ def _aliases(databases: Sequence[str] | None) -> tuple[str, str, frozenset[str]]
 
 
 def check_poolers(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
-    """Report what a pooler in transaction mode breaks: pgjobs.W001 to W004. It asks the server."""
+    """Report what a pooler breaks: pgjobs.W001 to W004; and a server that cannot be asked: W013."""
     jobs, listening, asked = _aliases(databases)
     messages: list[CheckMessage] = []
     for alias in asked:
-        if _is_lent(alias):
+        try:
+            lent = _is_lent(alias)
+        except DATABASE_ERRORS as error:
+            messages.append(_of_unreachable(alias, error))
+            continue
+        if lent:
             messages += _of_pooled(alias) if alias == jobs else ()
             messages += _of_pooled_listening(alias) if alias == listening else ()
     return messages
@@ -90,11 +95,16 @@ def _place(alias: str) -> tuple[Any, ...] | None:
 
 
 def _is_lent(alias: str) -> bool:
-    try:
-        with closing(connect(alias)) as connection:
-            return poolers.is_lent(connection)
-    except DATABASE_ERRORS:
-        return False
+    with closing(connect(alias)) as connection:
+        return poolers.is_lent(connection)
+
+
+def _of_unreachable(alias: str, error: Exception) -> CheckMessage:
+    return Warning(
+        f"The server of the database {alias!r} must be reachable, got: {reason(error)}.",
+        hint=f"See that it runs, and what DATABASES[{alias!r}] says of it: no other check could ask it.",
+        id="pgjobs.W013",
+    )
 
 
 def _of_pooled_listening(alias: str) -> Iterator[CheckMessage]:

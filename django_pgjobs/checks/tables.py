@@ -33,8 +33,8 @@ def check_tables(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> l
         return []
     return [
         Warning(
-            f"Every migration of {schema.APP} must be applied to {alias!r}, got none of "
-            f"{', '.join(missing)}.",
+            f"Every migration of {schema.APP} must be applied to {alias!r}, got "
+            f"{', '.join(missing)} unapplied.",
             hint=f"Run manage.py migrate --database {alias}.",
             id="pgjobs.W010",
         )

@@ -12,6 +12,7 @@ from django_pgjobs import task_rows
 from django_pgjobs.management import answers
 from django_pgjobs.management.answers import FOUND, Answer
 from django_pgjobs.models import Job
+from django_pgjobs.plurals import counted
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -38,27 +39,40 @@ def import_tasks(database: str, options: dict[str, Any]) -> Answer:
             f"The rows of {task_rows.APP} must be in the database of the jobs, {jobs!r}, got "
             f"{there!r}: no transaction spans both. Let its own workers finish what waits."
         )
-    found = task_rows.carry_over(database, options["backend"], dry_run=options["dry_run"])
+    try:
+        found = task_rows.carry_over(database, options["backend"], dry_run=options["dry_run"])
+    except task_rows.NotCarried as error:
+        raise CommandError(str(error), returncode=2) from error
     data = {
         "dry_run": options["dry_run"],
         # The jobs of a dry run are none.
         "carried": [
             {"row": row, "job": None if options["dry_run"] else job} for row, job in found.ids
         ],
+        "jobs": found.jobs,
         "left": [one._asdict() for one in found.left],
         "held": found.held,
+        "unknown": [{"status": status, "rows": rows} for status, rows in found.unknown.items()],
     }
-    return Answer(data, _told(found, dry_run=options["dry_run"]), FOUND if found.left else 0)
+    status = FOUND if found.left or found.unknown else 0
+    return Answer(data, _told(found, dry_run=options["dry_run"]), status)
 
 
 def _told(found: task_rows.Carried, *, dry_run: bool) -> str:
-    done = "Would make" if dry_run else "Made"
-    lines = [f"{done} jobs of {len(found.ids):,} tasks."]
+    done = "Would carry over" if dry_run else "Carried over"
+    lines = [f"{done} {counted(len(found.ids), 'task')}, as {counted(found.jobs, 'job')}."]
     if found.held:
-        lines.append(f"{found.held:,} more were taken by old workers meanwhile, or are locked.")
+        held = counted(found.held, "more task")
+        lines.append(f"{held}: taken by old workers meanwhile, or locked.")
+    lines += [
+        f"A status must be READY, RUNNING, FAILED or SUCCESSFUL, got {status!r} in "
+        f"{counted(rows, 'row')}, which stay. Apply all migrations of {task_rows.APP}, and run this again."
+        for status, rows in found.unknown.items()
+    ]
     if found.left:
-        columns = ("task", "rows", "example")
-        rows = ((one.task, one.rows, one.example) for one in found.left)
-        lines += ["", "These stay where they are:", "", answers.table(columns, rows), ""]
-        lines += [f"{one.task}: {one.reason}" for one in found.left]
+        lines += ["", "These stay where they are:", ""]
+        lines += [
+            f"{counted(one.rows, 'row')} of {one.task!r}, as {one.example}: {one.reason}"
+            for one in found.left
+        ]
     return "\n".join(map(answers.printable, "\n".join(lines).split("\n")))

@@ -94,7 +94,7 @@ def test_new_code_works_on_the_old_tables_and_says_what_is_to_be_migrated(
     eventually(all_settled)
     eventually(lambda: Job.objects.filter(meta__schedule="s").exists(), within=20)
     children = supervisor.children
-    said = f"0007_schedule, {next_release.LAST}. Run manage.py migrate."
+    said = f"0007_schedule, {next_release.LAST} unapplied. Run manage.py migrate."
     eventually(lambda: said in supervisor.output)
     lost = rows.make("running", locked_by=rows.make_worker(heartbeat_at=rows.AGO).pk)
     for command, said_too in {

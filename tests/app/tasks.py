@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from django_pgjobs import Fixed, Retry
+from django_pgjobs import Fixed, Retry, Unique
 from django_pgjobs.tasks import task
 
 
@@ -26,6 +26,11 @@ def collect(*args, **kwargs):
 @task
 def fail(text="no"):
     raise ValueError(text)
+
+
+@task(unique=Unique())
+def once_at_a_time(a):
+    return a
 
 
 @task

@@ -13,10 +13,13 @@ from django.apps import apps
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import JSONField, Value
 
 from django_pgjobs import task_rows
 from django_pgjobs.models import Job
 from django_pgjobs.testing import drain
+from tests.contract import pages
 from tests.db import rows
 
 pytestmark = [
@@ -156,13 +159,58 @@ def test_what_the_server_refuses_for_one_row_leaves_the_others_alone(monkeypatch
 
 
 def test_the_text_names_tasks_and_reasons(capsys):
-    make("os.system", "true")
+    left = make("os.system", "true")
     make(ADD, 1)
     with pytest.raises(SystemExit):
         call_command("pgjobs", "import-tasks")
     told = capsys.readouterr().out
-    assert told.startswith("Made jobs of 1 tasks.\n")
-    assert "os.system: task_path must be that of a task in an installed app" in told
+    assert told.startswith("Carried over 1 task, as 1 job.\n")
+    assert f"1 row of 'os.system', as {left.pk}: task_path must be that of a task in an" in told
+
+
+def test_each_reason_of_one_task_stands_with_its_rows(capsys):
+    named = {make(ADD, 1, backend_name=name).pk: name for name in ("one", "two")}
+    with pytest.raises(SystemExit):
+        call_command("pgjobs", "import-tasks")
+    told = capsys.readouterr().out
+    for pk, name in named.items():
+        assert f"as {pk}: The backend of a task must be a key of TASKS, got {name!r}. Add" in told
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_tasks_that_become_one_job_count_as_one(dry, capsys):
+    for _ in range(3):
+        make("tests.app.tasks.once_at_a_time", 1)
+    make(ADD, 1)
+    told = run(*dry, capsys=capsys)
+    assert (len(told["carried"]), told["jobs"]) == (4, 2)
+
+
+def test_statuses_that_are_not_known_are_told_and_are_no_success(capsys):
+    for status in ("RUNNING", "SUCCESSFUL", "FAILED", "NEW", "NEW", "ODD"):
+        make(ADD, 1, status=status)
+    told = run(capsys=capsys, status=1)
+    assert told["unknown"] == [{"status": "NEW", "rows": 2}, {"status": "ODD", "rows": 1}]
+    with pytest.raises(SystemExit):
+        call_command("pgjobs", "import-tasks")
+    assert "got 'NEW' in 2 rows, which stay" in capsys.readouterr().out
+    assert old_rows().count() == 6
+
+
+def test_a_backend_that_cannot_be_meant_is_refused_though_nothing_waits():
+    with pytest.raises(CommandError, match="must be a key of TASKS, got 'nope'") as caught:
+        call_command("pgjobs", "import-tasks", "--backend", "nope")
+    assert caught.value.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "given", [[1, 2], {}, {"args": 1, "kwargs": {}}, {"args": [], "kwargs": []}, None], ids=repr
+)
+def test_what_is_no_arguments_stays_with_advice(given, capsys):
+    old_rows().filter(pk=make(ADD, 1).pk).update(args_kwargs=Value(given, JSONField()))
+    [left] = run(capsys=capsys, status=1)["left"]
+    assert left["reason"].startswith("args_kwargs must be an object with the list 'args' and")
+    assert left["reason"].endswith("Correct it, or delete these rows.")
 
 
 def test_rows_of_another_framework_s_backend_need_one_to_be_named(settings, capsys):
@@ -202,6 +250,24 @@ def test_the_app_must_be_installed(monkeypatch):
     monkeypatch.setattr(task_rows, "_LABEL", "nowhere")
     with pytest.raises(CommandError, match="django_tasks_db must be in INSTALLED_APPS"):
         call_command("pgjobs", "import-tasks")
+
+
+# --------------------------------------------------------------------------------------- the guide
+
+
+def test_the_sql_of_the_guide_leaves_nothing_of_the_old_app():
+    recorder = MigrationRecorder(connection)
+    recorder.record_applied("django_tasks_database", "0013_separate_exception_fields")
+    others = {app for app, _ in recorder.applied_migrations()} - {"django_tasks_database"}
+    [block] = [
+        block
+        for block in pages.blocks("docs/how-to/migrate-from-django-tasks-db.md")
+        if block.language == "sql"
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(block.code)
+    assert TABLE not in connection.introspection.table_names()
+    assert {app for app, _ in recorder.applied_migrations()} == others
 
 
 # ------------------------------------------------------------------------------- beside old workers

@@ -76,7 +76,7 @@ KEYS = {
     "resume": ["queue", "changed"],
     "check": ["misfits"],
     "doctor": ["severity", "findings"],
-    "import-tasks": ["dry_run", "carried", "left", "held"],
+    "import-tasks": ["dry_run", "carried", "jobs", "left", "held", "unknown"],
 }
 
 

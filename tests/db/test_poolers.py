@@ -169,9 +169,9 @@ def test_a_warning_goes_out_with_the_command_and_can_be_silenced(pooled, setting
     assert "HINT" not in capfd.readouterr().err
 
 
-def test_without_a_server_or_with_wrong_settings_others_tell(monkeypatch, settings):
+def test_without_a_server_that_is_all_and_with_wrong_settings_others_tell(monkeypatch, settings):
     settings.PGJOBS = {"POLL": 0}
     assert checks.check_poolers(databases=["default"]) == []
     settings.PGJOBS = {}
     monkeypatch.setitem(connections.settings["default"], "PORT", "1")
-    assert checks.check_poolers(databases=["default"]) == []
+    assert [one.id for one in checks.check_poolers(databases=["default"])] == ["pgjobs.W013"]

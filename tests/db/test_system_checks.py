@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from django.core.checks import run_checks
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import IsolationLevel
@@ -130,6 +132,7 @@ CHECKS = {
     ),
     "pgjobs.W011": lambda w: w.sql("drop index pgjobs_job_claim"),
     "pgjobs.W012": lambda w: setattr(w.settings, "DEBUG", True),
+    "pgjobs.W013": lambda w: w.database(PORT="1"),
 }
 
 
@@ -250,6 +253,7 @@ def test_schedules_that_cannot_be_read_spoil_no_check(world):
 
 def test_migrate_is_not_told_what_it_is_about_to_do(world, monkeypatch):
     CHECKS["pgjobs.W010"](world)
+    assert found()["pgjobs.W010"].endswith("applied to 'default', got 0001_initial unapplied.")
     monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
     assert found() == {}
 
@@ -272,12 +276,25 @@ def test_a_project_without_migrations_misses_none(settings):
     assert found() == {}
 
 
-def test_without_a_server_nothing_is_told(world):
+UNREACHABLE = [{"PORT": "1"}, {"NAME": "pgjobs_nowhere"}]
+
+
+@pytest.mark.parametrize("values", UNREACHABLE, ids=str)
+def test_a_server_that_cannot_be_asked_is_told_where_its_database_is_named(world, values):
+    world.database("default", **values)
+    connection.close()
+    assert list(found("default")) == ["pgjobs.W013"]
+    assert found("other") == {}
+    assert run_checks() == []
+
+
+def test_in_a_pipeline_no_server_is_a_failure_and_for_others_a_warning(world, capsys):
     world.database("default", PORT="1")
-    world.database("other", PORT="1")
-    for alias in BOTH:
-        connections[alias].close()
-    assert found() == {}
+    connection.close()
+    with pytest.raises(SystemCheckError, match="must be reachable, got: connection"):
+        call_command("check", databases=["default"], fail_level="WARNING")
+    call_command("check", databases=["default"])  # as migrate asks
+    assert "pgjobs.W013" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------ the order

@@ -166,6 +166,12 @@ def test_an_unknown_option_of_a_queue_is_refused_with_the_nearest_one():
     assert problem.hint == "Did you mean 'claim'?"
 
 
+def test_where_no_key_is_near_none_is_suggested():
+    [problem] = conf.problems({"QUEUES": {"a": {"LIMIT": 3}}})
+
+    assert problem.hint == "The keys are claim, concurrency, rate."
+
+
 @pytest.mark.parametrize(
     ("options", "by_lease", "by_transaction"),
     [
