@@ -19,6 +19,14 @@ class Task(Protocol):
         """Where the function is."""
 
 
+@runtime_checkable
+class Result(Protocol):
+    """What a task's own `enqueue()` returns: its id is that of the job."""
+
+    id: str
+    task: Any
+
+
 Kind = str | JobType[..., Any] | Task
 
 

@@ -10,7 +10,7 @@ import pytest
 from django_pgjobs import InvalidPayload
 from django_pgjobs.models import Job
 from django_pgjobs.tasks import framework, task
-from django_pgjobs.testing import perform
+from django_pgjobs.testing import drain, make_due, perform
 from tests.app import tasks
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
@@ -65,3 +65,21 @@ def test_a_performed_task_is_nobody_elses_news(caplog):
 
     assert told == []
     assert [record.getMessage() for record in caplog.records if "0" in record.getMessage()] == []
+
+
+def test_a_result_stands_for_its_job():
+    delayed = tasks.add_up.using(run_after=datetime.timedelta(hours=1))
+    first, *others = [delayed.enqueue(n) for n in range(3)]
+
+    assert make_due(first) == 1
+    assert drain() == 1
+    assert make_due([first, *others]) == 2
+    assert make_due([Job.objects.get(pk=first.id)]) == 0
+
+
+def test_the_result_of_another_backend_is_no_job():
+    result = tasks.add_up.enqueue(1)
+    framework.set_attributes(result, id="ab12")
+
+    with pytest.raises(TypeError, match="jobs must be a job"):
+        make_due(result)
