@@ -22,7 +22,6 @@ from django.dispatch import Signal
 from django.utils import timezone
 from django.utils.log import RequireDebugTrue
 
-from django_pgjobs.context import NO_ROW
 from django_pgjobs.outcomes import Cancelled, Done, Failed, Settled
 from django_pgjobs.tasks import framework
 from django_pgjobs.tasks.framework import TaskResultStatus, set_attributes
@@ -63,8 +62,6 @@ def enqueued(backend: type[Any], result: Any) -> None:
 
 def started(task_type: TaskType, context: JobContext) -> Telling | None:
     """Log the start of an attempt, or return what tells those who listen to `task_started`."""
-    if context.job_id == NO_ROW:
-        return None
     others, log = _audience(*_STARTED, logging.INFO)
     if others:
         return partial(_send_started, task_type, context.job_id)
@@ -77,7 +74,7 @@ def started(task_type: TaskType, context: JobContext) -> Telling | None:
 def ended(task_type: TaskType, claim: Claim, outcome: Outcome | Settled) -> Telling | None:
     """Log the end of a task, or return what tells those who listen to `task_finished`."""
     status = _status_of(outcome)
-    if status is None or claim.id == NO_ROW:
+    if status is None:
         return None
     level = logging.INFO if status == TaskResultStatus.SUCCESSFUL else logging.ERROR
     others, log = _audience(*_FINISHED, level)
