@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from django_pgjobs.claims import Claim
     from django_pgjobs.models import Job
 
+NO_ROW = 0  # the id of the job that perform() runs
 LONGEST_TEXT = 200  # characters of what a handler says that it is at
 _SLACK = 1e-9  # sums of fractions end a hair beside 1
 
@@ -46,6 +47,8 @@ class JobContext:
         """The job, with what the claim has read; other columns are read when they are first used."""
         from django_pgjobs.models import Job  # noqa: PLC0415 -- no models before apps are loaded
 
+        if self._line.job is not None:
+            return self._line.job  # type: ignore[no-any-return]
         claim = self._claim
         known: dict[str, Any] = {  # in the order of the columns
             "id": claim.id,

@@ -7,7 +7,7 @@ for nobody. `relay` carries both ways for all jobs of a worker together.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 QUIET = 1.0  # seconds from one write of a job's progress to the next, at least
 
@@ -27,6 +27,7 @@ class Line:
         self.alias = alias
         self.asked = False  # to stop
         self.said: Progress | None = None  # last
+        self.job: Any = None  # the job itself, where it has no row
         self._silent = silent
         self._written: Progress | None = None
         self._quiet_until = -math.inf

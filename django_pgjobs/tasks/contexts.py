@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_pgjobs.context import JobContext
+from django_pgjobs.context import NO_ROW, JobContext
 from django_pgjobs.tasks import framework
 from django_pgjobs.tasks.framework import TaskResultDoesNotExist
 
@@ -25,10 +25,10 @@ class PgJobsTaskContext(TaskContext):  # type: ignore[misc]  # the stubs do not 
 
 
 def of(task_type: TaskType, context: JobContext) -> PgJobsTaskContext:
-    """Return the context of this attempt; it reads the row."""
+    """Return the context of this attempt; it reads the row, where there is one."""
     from django_pgjobs.tasks import results  # noqa: PLC0415 -- no models before the apps are loaded
 
-    job = results.row(context.job_id)
+    job = context.job if context.job_id == NO_ROW else results.row(context.job_id)
     if job is None:
         raise TaskResultDoesNotExist(context.job_id)
     return PgJobsTaskContext(task_result=results.of(task_type, job), job_context=context)

@@ -92,6 +92,14 @@ class TaskType(JobType[..., Any]):
             return job_type.enqueue(args=args, kwargs=kwargs)
         return job_type.enqueue(*args, **kwargs)
 
+    def payload_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the payload of a call of the task; raise as the `enqueue()` of its backend does."""
+        values: Any = normalize_json(list(args))
+        named: Any = normalize_json(kwargs)
+        if self.spread:
+            return {"args": values, "kwargs": named}
+        return self.signature.bind(self.kind, values, named)
+
     def arguments(
         self, payload: Mapping[str, Any], positional: int
     ) -> tuple[list[Any], dict[str, Any]]:

@@ -12,7 +12,9 @@ from django.db import router
 
 from django_pgjobs import registry
 from django_pgjobs.models import Job
-from django_pgjobs.testing.expectations import Expected, Wanted, shown_payload
+from django_pgjobs.testing import comparing
+from django_pgjobs.testing.counts import check_count
+from django_pgjobs.testing.expectations import Expected, Wanted
 from django_pgjobs.testing.kinds import Kind, names_of
 
 _MOST = 5  # jobs that a message shows
@@ -34,7 +36,7 @@ def assert_enqueued(
     With a `count`, demand exactly so many and return them all, in the order of their ids.
 
     Args:
-        kind: a name, a `JobType` or a task.
+        kind: a name, a `JobType` or a task. The options of a copy made with `using()` do not count.
         count: how many there must be; by default one or more.
         database: the alias of the jobs, by default what the routers give.
         wanted: `payload`, what its payload has among other things, at any depth; `queue`; `priority`;
@@ -44,9 +46,11 @@ def assert_enqueued(
     Raises:
         AssertionError: there is none, or not so many.
         UnknownKind: neither a handler nor a job has a kind of that name.
-        InvalidOption, InvalidPayload: no job of that kind could be so.
+        InvalidOption, InvalidPayload: no job of that kind could be so, or there can be no such count.
 
     """
+    if count is not None:
+        check_count("count", count)
     expected = Expected.of(kind, wanted)
     found, others = _sorted(kind, expected, database)
     if count is None and found:
@@ -96,7 +100,7 @@ def _sorted(
 
 
 def _line(job: Job, differences: list[str] | None = None) -> str:
-    shown = "; ".join(differences or [f"payload is {shown_payload(job)}"])
+    shown = "; ".join(differences or [f"payload is {comparing.shown(job.payload)}"])
     return f"Job {job.pk} ({job.status}): {shown}."
 
 

@@ -22,11 +22,12 @@ from django_pgjobs.claims import Claim, Claimer, Served
 from django_pgjobs.leases import Lease
 from django_pgjobs.limited_claims import LimitedClaimer
 from django_pgjobs.models import Job, JobQuerySet
-from django_pgjobs.options import LATEST
+from django_pgjobs.options import LATEST, check_queue
 from django_pgjobs.outcomes import Cancelled, Failed, Outcome, Settled, Snoozed
 from django_pgjobs.sessions import DjangoExecutor
 from django_pgjobs.testing import runs
-from django_pgjobs.testing.kinds import Kind, names_of_all
+from django_pgjobs.testing.counts import check_count
+from django_pgjobs.testing.kinds import Kind, listed, names_of_all, refuse_misspelt
 from django_pgjobs.testing.times import FOR_EVER, interval, travel_to_next
 
 
@@ -82,7 +83,7 @@ def drain(  # noqa: PLR0913 -- every choice has its default
 
     Jobs that they enqueue are run too. A failed attempt leaves its job pending, with a time in the
     future, or failed, as in production. Rates hold nothing back here: how many run does not depend on
-    how fast the test is.
+    how fast the test is. Async code calls `sync_to_async(drain)()`.
 
     Args:
         kinds: run these only: names, `JobType`s or tasks.
@@ -94,17 +95,22 @@ def drain(  # noqa: PLR0913 -- every choice has its default
         database: the alias of the jobs, by default what the routers give.
 
     Raises:
+        UnknownKind: neither a handler nor a job has one of the kinds.
+        InvalidOption: no queue has such a name, or `limit` is no number of attempts.
         AssertionError: an attempt failed without an exception of its handler's, and
             `raise_on_failure` is set.
 
     """
     alias = database or router.db_for_write(Job)
+    kinds, queues = choices(kinds, queues, alias)
+    if limit is not None:
+        check_count("limit", limit)
     executor = DjangoExecutor(alias)
     board = Board.create(1)
     board.close()  # nobody else looks at it
     lease = Lease.register(executor.execute, board, pid=os.getpid(), queues=None, threads=1)
     names = None if kinds is None else names_of_all(kinds)
-    source = _Source(executor, lease, names, _listed(queues), alias)
+    source = _Source(executor, lease, names, queues, alias)
     ends: Counter[str] = Counter()
     failure: Exception | None = None
     with here.at_work():
@@ -120,6 +126,16 @@ def drain(  # noqa: PLR0913 -- every choice has its default
     if failure is not None:
         raise failure
     return Drained.of(ends)
+
+
+def choices(
+    kinds: Kind | Iterable[Kind] | None, queues: Iterable[str] | None, alias: str
+) -> tuple[list[Kind] | None, list[str] | None]:
+    """Return the kinds and the queues as lists, or raise where no job could have one of them."""
+    if kinds is not None:
+        kinds = listed(kinds)
+        refuse_misspelt(kinds, Job.objects.using(alias))
+    return kinds, None if queues is None else [check_queue(queue) for queue in listed(queues)]
 
 
 class _Source:
@@ -171,12 +187,6 @@ def _put_off(others: JobQuerySet) -> Iterator[None]:
         put_off.update(run_at=F("run_at") + interval(FOR_EVER))
         yield
         put_off.update(run_at=F("run_at") - interval(FOR_EVER))
-
-
-def _listed(names: Iterable[str] | None) -> list[str] | None:
-    if names is None:
-        return None
-    return [names] if isinstance(names, str) else list(names)
 
 
 def _end(outcome: Outcome | Settled) -> str:

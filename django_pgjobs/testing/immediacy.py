@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from unittest import mock
 
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
 
 from django_pgjobs import notify
-from django_pgjobs.testing.draining import drain, here
+from django_pgjobs.models import Job
+from django_pgjobs.testing.draining import choices, drain, here
 from django_pgjobs.testing.kinds import Kind
 
 
@@ -32,6 +33,7 @@ def immediate(
     this begins, and those of `TestCase`, are the test's own and do not count. Then `drain()` runs all
     that is due, and the code that enqueued goes on after that. The arguments are those of `drain()`.
     """
+    kinds, queues = choices(kinds, queues, router.db_for_write(Job))
     worker = _Worker(
         lambda alias: drain(
             kinds=kinds, queues=queues, raise_on_failure=raise_on_failure, database=alias

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from django_pgjobs import registry
 from django_pgjobs.job_types import JobType
+from django_pgjobs.models import JobQuerySet
 
 
 @runtime_checkable
@@ -16,6 +17,14 @@ class Task(Protocol):
     @property
     def module_path(self) -> str:
         """Where the function is."""
+
+
+@runtime_checkable
+class Result(Protocol):
+    """What a task's own `enqueue()` returns: its id is that of the job."""
+
+    id: str
+    task: Any
 
 
 Kind = str | JobType[..., Any] | Task
@@ -40,8 +49,21 @@ def names_of(kind: Kind) -> list[str]:
     )
 
 
-def names_of_all(kinds: Kind | Iterable[Kind]) -> list[str]:
-    """Return the same of several, or of one."""
-    if isinstance(kinds, str | JobType | Task):
-        kinds = [kinds]
+def names_of_all(kinds: Iterable[Kind]) -> list[str]:
+    """Return the same of several."""
     return [name for kind in kinds for name in names_of(kind)]
+
+
+def refuse_misspelt(kinds: Iterable[Kind], jobs: JobQuerySet) -> None:
+    """Raise `UnknownKind` for a name that neither a handler nor one of `jobs` has."""
+    for kind in kinds:
+        names = names_of(kind)
+        known = not isinstance(kind, str) or registry.find(kind) is not None
+        if not known and not jobs.filter(kind__in=names).exists():
+            registry.get_job(names[0])
+
+
+def listed(chosen: Any) -> list[Any]:
+    """Return a list of several, or of one."""
+    several = isinstance(chosen, Iterable) and not isinstance(chosen, str)
+    return list(chosen) if several else [chosen]

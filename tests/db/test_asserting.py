@@ -18,6 +18,9 @@ from tests.db.rows import FUTURE, make
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
+LATER = FUTURE + datetime.timedelta(hours=1)
+EAST = datetime.timezone(datetime.timedelta(hours=3))
+
 
 class AssertInATestCase(TestCase):
     def test_jobs_of_the_test_are_seen(self):
@@ -108,7 +111,48 @@ def test_values_are_compared_as_they_are_stored():
     enqueue("keep", a=Decimal("9.90"), user=user)
 
     assert_enqueued("keep", payload={"a": Decimal("9.90"), "user": user})
-    refute_enqueued("keep", payload={"a": Decimal("9.9")})
+    refute_enqueued("keep", payload={"a": 9.9})
+    refute_enqueued("keep", payload={"a": "9.90"})
+
+
+@pytest.mark.parametrize(
+    ("stored", "same", "other"),
+    [
+        (Decimal("1.50"), Decimal("1.5"), Decimal("1.6")),
+        ([Decimal("1.50")], [Decimal("1.5")], [Decimal(1)]),
+        (Decimal(1), Decimal("1.0"), 1),
+        (FUTURE, FUTURE.astimezone(EAST), FUTURE.replace(tzinfo=EAST)),
+        ({"$type": "a", "n": 1}, {"n": 1}, {"n": 2}),
+    ],
+)
+def test_what_is_written_otherwise_is_equal_if_its_value_is(stored, same, other):
+    job(kind="keep")(lambda a: None)
+    enqueue("keep", a=stored)
+
+    assert_enqueued("keep", payload={"a": same})
+    refute_enqueued("keep", payload={"a": other})
+
+
+def test_values_beyond_json_are_shown_by_their_type():
+    job(kind="keep")(lambda order, user: None)
+    user, other = User.objects.create(username="u"), User.objects.create(username="v")
+    enqueue("keep", order={"total": Decimal("1.50")}, user=user)
+
+    said = refused("keep", payload={"order": {"total": "1.50"}, "user": other})[1]
+
+    assert "payload['order']['total'] is decimal \"1.50\", not \"1.50\";" in said
+    assert "payload['user']['pk']" not in said
+    assert "; payload['user'] is model {" in said
+    assert "}, not model {" in said
+
+
+def test_values_that_would_be_shown_alike_are_said_to_differ():
+    job(kind="keep")(lambda a: None)
+    enqueue("keep", a="x" * 300)
+
+    said = refused("keep", payload={"a": "x" * 301})[1]
+
+    assert "payload['a'] is another one, though both are shown as \"xxx" in said
 
 
 def test_options_are_compared():
@@ -203,8 +247,9 @@ def test_secrets_are_masked():
     ]
 
     assert "s3cret" not in "".join(said)
-    assert 'payload[\'token\'] is "••••••", not "••••••".' in said[1]
-    assert "payload['deep']['password'][0] is \"••••••\"" in said[3]
+    alike = 'is another one, though both are shown as "••••••".'
+    assert f"payload['token'] {alike}" in said[1]
+    assert f"payload['deep']['password'][0] {alike}" in said[3]
 
 
 def test_an_assertion_that_could_never_hold_is_refused():
@@ -219,6 +264,47 @@ def test_an_assertion_that_could_never_hold_is_refused():
             ask("add", queues="mail")
         with pytest.raises(InvalidOption, match="run_at must be an aware datetime"):
             ask("add", run_at=datetime.datetime(2030, 1, 1))  # noqa: DTZ001 -- the point
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"queue": ["mail"]}, r"queue must be .*, got \['mail'\]"),
+        ({"queue": "a b"}, "queue must be .*, got 'a b'"),
+        ({"priority": "0"}, "priority must be a whole number .*, got '0'"),
+        ({"priority": 101}, "priority must be a whole number .*, got 101"),
+        ({"delay": "0"}, "delay must be .*, got '0'"),
+        ({"delay": float("nan")}, "delay must be .*, got nan"),
+        ({"run_at": (LATER, FUTURE)}, "run_at must be one time, or .* Give the earlier one first"),
+        ({"run_at": (FUTURE,)}, "run_at must be one time, or"),
+        ({"run_at": ()}, "run_at must be one time, or"),
+        ({"run_at": [FUTURE, LATER]}, "run_at must be a datetime"),
+        ({"queue": None}, "queue must be .*, got None"),
+        ({"delay": None}, "delay must be .*, got None. Leave it out"),
+        ({"payload": None}, "payload must be .*, got None. Leave it out"),
+        ({"payload": [1]}, "payload must be a dict, got"),
+        ({"payload": "a"}, "payload must be a dict, got"),
+        ({"payload": 7}, "payload must be a dict, got"),
+    ],
+)
+def test_what_no_job_has_is_refused(wanted, said):
+    for ask in (assert_enqueued, refute_enqueued):
+        with pytest.raises((InvalidOption, InvalidPayload), match=said):
+            ask("add", **wanted)
+
+
+@pytest.mark.parametrize("count", ["x", -1, True, 1.0])
+def test_a_count_that_could_never_be_is_refused(count):
+    enqueue("noop")
+    with pytest.raises(InvalidOption, match="count must be a whole number from 0 on, got"):
+        assert_enqueued("noop", count=count)
+
+
+def test_a_delay_that_is_over_is_none():
+    get_job("noop").using(delay=-5).enqueue()
+
+    assert_enqueued("noop", delay=-5)
+    assert_enqueued("noop", delay=0)
 
 
 def test_rows_of_a_kind_without_a_handler_are_seen():

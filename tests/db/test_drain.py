@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.test import TestCase
@@ -241,3 +242,13 @@ def test_a_job_that_a_job_has_enqueued_runs_though_its_queue_and_priority_are_ne
     first.enqueue()
 
     assert drain() == 3
+
+
+async def drained():
+    await get_job("noop").aenqueue()
+    await get_job("anoop").aenqueue()
+    return await sync_to_async(drain)()
+
+
+def test_async_code_drains_in_a_thread_that_may_use_the_database():
+    assert async_to_sync(drained)() == 2

@@ -6,10 +6,21 @@ import pytest
 from django.db import connection
 from django.db.models import Count
 
-from django_pgjobs import Discard, JobCancelled, Limit, Retry, Snooze, enqueue, get_job, job
+from django_pgjobs import (
+    Discard,
+    InvalidOption,
+    JobCancelled,
+    Limit,
+    Retry,
+    Snooze,
+    UnknownKind,
+    enqueue,
+    get_job,
+    job,
+)
 from django_pgjobs.models import Job, Worker
 from django_pgjobs.options import LATEST
-from django_pgjobs.testing import Drained, drain
+from django_pgjobs.testing import Drained, drain, immediate
 from tests.db.rows import FUTURE, make, row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
@@ -29,6 +40,34 @@ def test_kinds_are_names_or_job_types():
     assert drain(kinds="noop") == 2
     assert drain(kinds=[add, "anoop"], limit=3) == 3
     assert drain(kinds=add) + drain(kinds=["anoop"]) == 1
+
+
+def test_kinds_and_queues_that_no_job_could_have_are_refused():
+    for work in (drain, lambda **chosen: immediate(**chosen).__enter__()):
+        with pytest.raises(UnknownKind, match="Did you mean 'noop'"):
+            work(kinds=["anoop", "nopo"])
+        with pytest.raises(InvalidOption, match=r"queue must be .*, got 'a b'"):
+            work(queues=["default", "a b"])
+        with pytest.raises(TypeError, match=r"kind must be .*, got 7"):
+            work(kinds=[7])
+        with pytest.raises(TypeError, match=r"kind must be .*, got 7"):
+            work(kinds=7)
+
+
+def test_a_kind_without_a_handler_may_be_chosen_where_rows_have_it():
+    make(kind="of_another_program")
+
+    assert drain(kinds="of_another_program").failed == 1
+
+
+@pytest.mark.parametrize("limit", ["x", -1, True, 1.5])
+def test_a_limit_that_is_no_number_of_attempts_is_refused(limit):
+    enqueue("noop")
+
+    with pytest.raises(InvalidOption, match="limit must be a whole number from 0 on, got"):
+        drain(limit=limit)
+
+    assert not Worker.objects.exists()
 
 
 def test_jobs_of_other_kinds_are_left_exactly_as_they_were():

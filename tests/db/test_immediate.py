@@ -39,6 +39,13 @@ class ImmediateInATestCase(TestCase):
     def test_it_decorates(self):
         assert row(enqueue("noop"))["status"] == "done"
 
+    async def test_async_code_is_served_too(self):
+        with immediate():
+            queued = await get_job("noop").aenqueue()
+
+        await queued.arefresh_from_db()
+        assert queued.status == "done"
+
 
 class ImmediateForAClass(TestCase):
     @classmethod

@@ -63,17 +63,33 @@ def test_what_the_handler_raises_is_raised(error, is_async):
     assert caught.value is error
 
 
-def test_a_failure_without_an_exception_of_the_handler_is_named():
+def test_what_is_no_exception_is_raised_too():
+    job(kind="exits")(leave)
+
+    with pytest.raises(SystemExit) as caught:
+        perform("exits")
+
+    assert caught.value.code == 3
+
+
+def test_nothing_is_logged_of_a_job_that_is_none(caplog):
+    caplog.set_level("DEBUG", "django_pgjobs")
+
+    perform("noop")
+    with pytest.raises(ValueError, match="boom"):
+        perform("boom")
+
+    assert caplog.messages == []
+
+
+def test_a_handler_that_cannot_be_called_is_named():
     @job
     def greets(user): ...
 
-    job(kind="exits")(leave)
     gone = User.objects.create(username="u")
     User.objects.filter(pk=gone.pk).delete()
 
-    with pytest.raises(AssertionError, match="SystemExit"):
-        perform("exits")
-    with pytest.raises(AssertionError, match="InvalidPayload"):
+    with pytest.raises(AssertionError, match=r"^The handler of 'greets' must .*InvalidPayload"):
         perform(greets, gone)
 
 
@@ -89,6 +105,16 @@ def test_a_context_tells_of_the_attempt():
         return [context.attempt, context.cancelled, context.job.kind, context.job.payload, n]
 
     assert perform(tell, n=1) == [1, False, "tell", {"n": 1}, 1]
+
+
+def test_the_job_of_a_context_lacks_nothing():
+    @job(takes_context=True, queue="mail", priority=3)
+    def tell(context):
+        # What is not there would be read from the row.
+        assert {field.attname for field in Job._meta.concrete_fields} <= vars(context.job).keys()
+        return [context.job.queue, context.job.priority, context.job.errors]
+
+    assert perform(tell) == ["mail", 3, []]
 
 
 def test_an_atomic_handler_that_fails_leaves_nothing():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
 
-from django_pgjobs import Rate, Snooze, Unique, enqueue, get_job, job
+from django_pgjobs import InvalidOption, Rate, Snooze, Unique, enqueue, get_job, job
 from django_pgjobs.models import Gate, Job
 from django_pgjobs.options import LATEST
 from django_pgjobs.testing import drain, immediate, make_due, travel
@@ -51,6 +53,12 @@ def test_whatever_is_not_delayed_stays_as_it_is():
     assert [row(job) for job in jobs] == before
 
 
+@pytest.mark.parametrize("jobs", [7, [7], "7", None, [None], SimpleNamespace(id="7")])
+def test_what_is_no_job_is_refused(jobs):
+    with pytest.raises(TypeError, match=r"jobs must be a job, .*, got .* Pass what enqueue"):
+        make_due(jobs)
+
+
 def test_due_jobs_run_at_once_where_that_is_the_mode():
     queued = later(HOUR)
     with immediate():
@@ -69,6 +77,26 @@ def test_the_database_of_a_queryset_is_kept():
 
 
 # --------------------------------------------------------------------------------------- travel
+
+
+def test_seconds_pass_as_a_timedelta_does():
+    later(HOUR)
+
+    travel(3_599.5)
+    assert drain() == 0
+    travel(1)
+    assert drain() == 1
+
+
+@pytest.mark.parametrize(
+    "delta", [timedelta.max, -1, -HOUR, math.nan, math.inf, True, "1", None], ids=repr
+)
+def test_what_no_time_can_be_moved_by_is_refused_before_any_sql(delta, django_assert_num_queries):
+    with (
+        django_assert_num_queries(0),
+        pytest.raises(InvalidOption, match=r"delta must be .* to 1000 years, got .* Time only"),
+    ):
+        travel(delta)
 
 
 def test_after_the_time_a_job_is_due_and_not_before():
@@ -130,11 +158,6 @@ def _named(name):
 
     handler.__name__ = name
     return handler
-
-
-def test_time_only_passes():
-    with pytest.raises(ValueError, match="delta must be 0 or more, got"):
-        travel(-HOUR)
 
 
 # --------------------------------------------------------------------------------- with_delayed

@@ -1,0 +1,85 @@
+"""What projects test with, where jobs are tasks."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+
+import pytest
+
+from django_pgjobs import InvalidPayload
+from django_pgjobs.models import Job
+from django_pgjobs.tasks import framework, task
+from django_pgjobs.testing import drain, make_due, perform
+from tests.app import tasks
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
+
+
+def tell(context, a):
+    result, job = context.task_result, context.job_context.job
+    return [result.id, str(result.status), result.enqueued_at == job.created_at, result.kwargs, a]
+
+
+@pytest.mark.parametrize(
+    "performed", [tasks.tell_attempt, tasks.tell_attempt_async], ids=["sync", "async"]
+)
+def test_a_task_that_takes_a_context_is_performed_without_a_row(performed):
+    assert perform(performed, 3) == ["0", 1, 3]
+    assert not Job.objects.exists()
+
+
+def test_the_context_of_a_performed_task_tells_what_that_of_a_job_does():
+    assert perform(task(tell, takes_context=True), a=1) == ["0", "RUNNING", True, {"a": 1}, 1]
+
+
+def test_a_task_whose_arguments_have_no_names_is_performed():
+    assert perform(tasks.collect, 1, [2], b=3) == [[1, [2]], {"b": 3}]
+
+
+def test_the_arguments_of_a_task_pass_as_its_own_enqueue_passes_them():
+    assert perform(tasks.give_back, (1, b"text")) == [1, "text"]
+    with pytest.raises(TypeError):
+        perform(tasks.give_back, [datetime.date(2026, 1, 2)])
+    with pytest.raises(InvalidPayload, match="missing 'a'"):
+        perform(tasks.add_up)
+
+
+def test_a_performed_task_is_nobody_elses_news(caplog):
+    caplog.set_level(logging.DEBUG, "django_pgjobs")
+    signals = [framework.signals.task_started, framework.signals.task_finished]
+    told = []
+
+    def hear(**about: object) -> None:
+        told.append(about)
+
+    for signal in signals:
+        signal.connect(hear)
+    try:
+        perform(tasks.add_up, 1)
+        with pytest.raises(ValueError, match="no"):
+            perform(tasks.fail)
+    finally:
+        for signal in signals:
+            signal.disconnect(hear)
+
+    assert told == []
+    assert not [record for record in caplog.records if record.name.startswith("django_pgjobs")]
+
+
+def test_a_result_stands_for_its_job():
+    delayed = tasks.add_up.using(run_after=datetime.timedelta(hours=1))
+    first, *others = [delayed.enqueue(n) for n in range(3)]
+
+    assert make_due(first) == 1
+    assert drain() == 1
+    assert make_due([first, *others]) == 2
+    assert make_due([Job.objects.get(pk=first.id)]) == 0
+
+
+def test_the_result_of_another_backend_is_no_job():
+    result = tasks.add_up.enqueue(1)
+    framework.set_attributes(result, id="ab12")
+
+    with pytest.raises(TypeError, match="jobs must be a job"):
+        make_due(result)
