@@ -11,14 +11,16 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django.db
 import psycopg
 
 from django_pgjobs import failures, statements
-from django_pgjobs.claims import Claim
 from django_pgjobs.sessions import Execute, Rows
+
+if TYPE_CHECKING:
+    from django_pgjobs.claims import Claim  # no models before the apps are loaded: tasks are declared then
 
 logger = logging.getLogger(__name__)
 
