@@ -93,7 +93,8 @@ def new(
 
 def row(job_id: int) -> Job | None:
     """Return the job, from where it was written: a replica may not have it yet."""
-    return Job._base_manager.using(router.db_for_write(Job)).filter(pk=job_id).first()  # noqa: SLF001 -- all rows
+    rows = Job._base_manager.using(router.db_for_write(Job)).defer(*Job.added)  # noqa: SLF001 -- all rows
+    return rows.filter(pk=job_id).first()
 
 
 def error(entry: dict[str, Any]) -> TaskError:
