@@ -17,7 +17,7 @@ from django.core.checks import CheckMessage, Error
 
 from django_pgjobs import registry
 from django_pgjobs.exceptions import InvalidOption
-from django_pgjobs.options import check_kind, check_queue, check_run_at
+from django_pgjobs.options import check_delay, check_kind, check_queue, check_run_at
 from django_pgjobs.tasks import framework, signals, task_types
 from django_pgjobs.tasks.declaring import PgJobsTask
 from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist, normalize_json
@@ -42,12 +42,14 @@ class PgJobsBackend(framework.BaseTaskBackend):
             InvalidTask: naming what is wrong.
 
         """
-        delay = isinstance(task.run_after, datetime.timedelta)
-        super().validate_task(framework.unvalidated(task, run_after=None) if delay else task)
+        at = isinstance(task.run_after, datetime.datetime | None)
+        super().validate_task(task if at else framework.unvalidated(task, run_after=None))
         try:
             _check_names(task.module_path, task.queue_name)
-            if task.run_after is not None and not delay:
-                check_run_at(task.run_after)
+            if isinstance(task.run_after, datetime.timedelta):
+                check_delay(task.run_after, "run_after")
+            elif task.run_after is not None:
+                check_run_at(task.run_after, "run_after")
         except InvalidOption as error:
             raise InvalidTask(str(error)) from error
 
