@@ -84,13 +84,22 @@ class TaskType(JobType[..., Any]):
     def place(self, task: Any, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Job:
         """Insert a job of `task`, which is this kind's or a copy of it; raise as `enqueue()` does."""
         positional = 0 if self.spread else len(args)
-        if task.run_after is None and not any(getattr(task, name, None) for name in OF_JOBS):
+        if task.run_after is None and (task is self.task or not _own(task, self.task)):
             job_type = _plain(self, task.queue_name, task.priority, alias, positional)
         else:
             job_type = _with(self, _options(self.options, task), _note(task, alias, positional))
         if self.spread:
             return job_type.enqueue(args=args, kwargs=kwargs)
         return job_type.enqueue(*args, **kwargs)
+
+    def check(self, task: Any) -> None:
+        """Demand that the options of a copy of the task be valid for its jobs, or raise `InvalidTask`."""
+        if not _own(task, self.task):
+            return
+        try:
+            check_names(_with(self, _options(self.options, task), {}))
+        except InvalidOption as error:
+            raise framework.InvalidTask(str(error)) from error
 
     def arguments(
         self, payload: Mapping[str, Any], positional: int
@@ -175,11 +184,20 @@ def _spread(args: list[Any], kwargs: dict[str, Any]) -> None:
     """Have the signature of a payload whose arguments have no names."""
 
 
+def _own(task: Any, declared: Any) -> dict[str, Any]:
+    """Return the options for its jobs that a task does not share with the one that was declared."""
+    own = {}
+    for name in OF_JOBS:
+        known = getattr(declared, name, None)
+        value = getattr(task, name, known)  # a task of another backend has none
+        if value is not known:
+            own[name] = value
+    return own
+
+
 def _options(options: Options, task: Any) -> Options:
     """Return `options` with those of `task` for its jobs."""
-    changes = {
-        name: getattr(task, name) for name in OF_JOBS if getattr(task, name, None) is not None
-    }
+    changes = {name: getattr(task, name) for name in OF_JOBS if hasattr(task, name)}
     if isinstance(task.run_after, datetime.timedelta):
         changes["delay"] = task.run_after
     else:

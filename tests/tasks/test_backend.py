@@ -241,10 +241,20 @@ def test_a_task_is_validated_again_at_enqueue(settings):
         chosen.enqueue(1)
 
 
-def test_a_delay_that_is_too_long_is_refused_before_any_sql(django_assert_num_queries):
-    chosen = tasks.add_up.using(run_after=datetime.timedelta(days=100_000))
-    with django_assert_num_queries(0), pytest.raises(framework.InvalidTask, match="delay"):
-        chosen.enqueue(1)
+@pytest.mark.parametrize(
+    "run_after",
+    [
+        datetime.timedelta(days=100_000),
+        datetime.datetime.min.replace(tzinfo=datetime.UTC),
+        datetime.date(2999, 1, 1),
+        0,
+        "soon",
+    ],
+)
+def test_a_refused_run_after_is_called_so(run_after, django_assert_num_queries):
+    refused = pytest.raises(framework.InvalidTask, match="^run_after must be ")
+    with django_assert_num_queries(0), refused:
+        tasks.add_up.using(run_after=run_after)
 
 
 # ------------------------------------------------------------------------------------- options
@@ -286,6 +296,45 @@ def test_using_changes_what_goes_into_the_row():
     assert (job.max_attempts, job.concurrency_key, job.priority) == (9, "k", 1)
     assert job.unique_key
     assert job.subject_id == str(user.pk)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"max_attempts": value} for value in (0, False, "", 1.0)),
+        *({"unique": value} for value in (False, 0, "customer_id", Unique(key="nobody"))),
+        *({"unique_key": value} for value in (0, False)),
+        *({"concurrency_key": value} for value in ("", 0, False)),
+        *({"subject": value} for value in (False, 0, "")),
+    ],
+)
+def test_using_refuses_an_option_that_is_false_as_one_that_is_wrong(changes):
+    with pytest.raises(framework.InvalidTask, match=next(iter(changes))):
+        tasks.add_up.using(**changes)
+
+
+def test_none_takes_a_declared_option_back():
+    billing = task(unique=Unique(), max_attempts=3)(bill)
+    often, more = billing.using(unique=None), billing.using(max_attempts=None)
+
+    first, second = often.enqueue(7), often.enqueue(7)
+
+    assert first.id != second.id
+    assert Job.objects.get(pk=first.id).unique_key is None
+    assert Job.objects.get(pk=first.id).max_attempts == 3
+    assert Job.objects.get(pk=more.enqueue(8).id).max_attempts == 5
+
+
+def test_a_task_that_is_declared_again_with_the_same_options_is_the_same():
+    options = {"timeout": 5, "aliases": ["bill"], "retry": [1, 2], "rate": Rate(9, per=1)}
+    assert task(**options)(bill) == task(**dict(options))(bill)
+
+
+@pytest.mark.parametrize("options", [{"timeout": -1}, {"atomic": True}, {"max_attempts": 0}])
+def test_a_task_cannot_be_declared_again_with_options_that_are_others_or_wrong(options):
+    task(bill)
+    with pytest.raises(framework.InvalidTask, match=next(iter(options))):
+        task(**options)(bill)
 
 
 def test_using_refuses_what_the_worker_reads_from_the_declaration():
