@@ -6,6 +6,7 @@ import datetime
 import math
 import pickle
 import threading
+from types import FunctionType
 
 import django
 import pytest
@@ -17,6 +18,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgjobs import (
+    DuplicateKind,
     DuplicateJob,
     InvalidOption,
     InvalidPayload,
@@ -335,6 +337,14 @@ def test_a_task_cannot_be_declared_again_with_options_that_are_others_or_wrong(o
     task(bill)
     with pytest.raises(framework.InvalidTask, match=next(iter(options))):
         task(**options)(bill)
+
+
+def test_the_advice_for_two_tasks_of_one_name_is_one_that_can_be_followed():
+    task(bill)
+    other = FunctionType(bill.__code__, bill.__globals__, "bill")
+    other.__module__, other.__qualname__ = bill.__module__, bill.__qualname__
+    with pytest.raises(DuplicateKind, match="Rename one of them"):
+        task(other)
 
 
 def test_using_refuses_what_the_worker_reads_from_the_declaration():
