@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_pgjobs import Discard, JobCancelled, Unique
 from django_pgjobs.models import Job
@@ -32,6 +32,10 @@ def discarded():
 def write_and_fail():
     User.objects.create(username="handler")
     raise Discard("in vain")
+
+
+def write():
+    User.objects.create(username="handler")
 
 
 @pytest.fixture
@@ -122,6 +126,24 @@ def test_a_receiver_in_the_worker_cannot_change_what_becomes_of_a_task(caplog):
         drain()
     result.refresh()
     assert result.return_value == 1
+
+
+@pytest.mark.parametrize("by_orm", [False, True])
+@pytest.mark.django_db(transaction=True)
+def test_an_sql_error_of_a_receiver_does_not_end_the_transaction_of_a_task(by_orm):
+    def refuse(name, _result):
+        if name == "task_started" and by_orm:
+            User.objects.create(username=None)
+        elif name == "task_started":
+            with connection.cursor() as cursor:
+                cursor.execute("select 1 / 0")
+
+    with listening(refuse):
+        result = task(atomic=True)(write).enqueue()
+        drain()
+    result.refresh()
+    assert (result.status, result.errors) == (Status.SUCCESSFUL, [])
+    assert User.objects.get().username == "handler"
 
 
 def test_a_receiver_may_write_though_an_atomic_handler_is_rolled_back():
