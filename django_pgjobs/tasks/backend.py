@@ -10,14 +10,17 @@ import datetime
 import functools
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
+from django.db import router, transaction
 
 from django_pgjobs import registry
-from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.exceptions import InvalidOption, InvalidPayload
 from django_pgjobs.options import check_delay, check_kind, check_queue, check_run_at
+from django_pgjobs.payloads import MAX_DEPTH
 from django_pgjobs.tasks import framework, signals, task_types
 from django_pgjobs.tasks.declaring import PgJobsTask
 from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist, normalize_json
@@ -67,15 +70,18 @@ class PgJobsBackend(framework.BaseTaskBackend):
 
         self.validate_task(task)
         task_type = task_types.of(task)
-        args, kwargs = normalize_json(args), normalize_json(kwargs)
-        try:
-            job = task_type.place(task, self.alias, args, kwargs)
-        except InvalidOption as error:
-            raise InvalidTask(str(error)) from error
-        if job.existed:
-            return results.of(task_type, job)
-        result = results.new(task, job, self.alias, args, kwargs)
-        signals.enqueued(type(self), result)
+        args, kwargs = _as_json(task, args), _as_json(task, kwargs)
+        # One INSERT needs no transaction; what a receiver may refuse does.
+        heard = signals.enqueued_is_heard()
+        with transaction.atomic(using=router.db_for_write(results.Job)) if heard else nullcontext():
+            try:
+                job = task_type.place(task, self.alias, args, kwargs)
+            except InvalidOption as error:
+                raise InvalidTask(str(error)) from error
+            if job.existed:
+                return results.of(task_type, job)
+            result = results.new(task, job, self.alias, args, kwargs)
+            signals.enqueued(type(self), result)
         return result
 
     def get_result(self, result_id: Any) -> Any:
@@ -126,6 +132,16 @@ class PgJobsBackend(framework.BaseTaskBackend):
 def _check_names(module_path: str, queue: str) -> None:
     check_kind(module_path)
     check_queue(queue)
+
+
+def _as_json(task: Any, arguments: Any) -> Any:
+    try:
+        return normalize_json(arguments)
+    except RecursionError:
+        raise InvalidPayload(
+            f"The arguments of {task.module_path} must be nested at most {MAX_DEPTH} deep, got more. "
+            "Pass less, or a cycle's parts by their ids."
+        ) from None
 
 
 def _is_id(text: object) -> bool:

@@ -55,6 +55,12 @@ class _Brief(NamedTuple):
     status: TaskResultStatus
 
 
+def enqueued_is_heard() -> bool:
+    """Say whether anybody but the framework's log listens to `task_enqueued`."""
+    signal, log = _ENQUEUED
+    return any(receiver[0][0] != id(log) for receiver in signal.receivers)
+
+
 def enqueued(backend: type[Any], result: Any) -> None:
     """Send `task_enqueued`, in the caller's transaction: what a receiver raises is the caller's."""
     others, log = _audience(*_ENQUEUED, logging.DEBUG)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from django.contrib.auth.models import User
@@ -114,6 +114,25 @@ def test_enqueued_is_sent_in_the_transaction_and_what_a_receiver_raises_is_the_c
     with listening(refuse), pytest.raises(LookupError), transaction.atomic():
         tasks.add_up.enqueue(1)
     assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_a_receiver_refuses_is_not_enqueued_though_the_caller_goes_on(in_transaction):
+    def refuse(name, _result):
+        raise LookupError
+
+    with listening(refuse), transaction.atomic() if in_transaction else nullcontext():
+        with pytest.raises(LookupError):
+            tasks.add_up.enqueue(1)
+        User.objects.create()
+    assert not Job.objects.exists()
+    assert User.objects.exists()
+
+
+def test_enqueueing_costs_no_transaction_where_nobody_listens(django_assert_num_queries):
+    with django_assert_num_queries(1):
+        tasks.add_up.enqueue(1)
 
 
 def test_a_receiver_in_the_worker_cannot_change_what_becomes_of_a_task(caplog):
