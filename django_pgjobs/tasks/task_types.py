@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 
 from django_pgjobs import registry
-from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.exceptions import InvalidOption, InvalidPayload
 from django_pgjobs.job_types import JobType, check_names
 from django_pgjobs.limits import Limits
 from django_pgjobs.options import Options, check_timeout
@@ -67,7 +67,7 @@ class TaskType(JobType[..., Any]):
             schedule=option("schedule", ()),
         )
         registry.check_atomic(self.atomic, task.func)
-        check_names(self)
+        _check_names(self)
         functools.update_wrapper(self, task.func, updated=())
         self.is_async = inspect.iscoroutinefunction(task.func)
         self.listens = task.takes_context or self.is_async
@@ -97,7 +97,7 @@ class TaskType(JobType[..., Any]):
         if not _own(task, self.task):
             return
         try:
-            check_names(_with(self, _options(self.options, task), {}))
+            _check_names(_with(self, _options(self.options, task), {}))
         except InvalidOption as error:
             raise framework.InvalidTask(str(error)) from error
 
@@ -139,7 +139,7 @@ def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
         signals.note(None)
         if tell := signals.started(task_type, context):
             tell()
-        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
+        args, kwargs = _passed(task_type, payload) if spread else ((), payload)
         if takes_context:
             args = (contexts.of(task_type, context), *args)
         try:
@@ -158,7 +158,7 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
     async def handler(context: JobContext, /, **payload: Any) -> Any:
         if tell := signals.started(task_type, context):
             await sync_to_async(tell)()
-        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
+        args, kwargs = _passed(task_type, payload) if spread else ((), payload)
         if takes_context:
             args = (await sync_to_async(contexts.of)(task_type, context), *args)
         try:
@@ -172,6 +172,31 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
 
 def _parts(task_type: TaskType) -> tuple[Callable[..., Any], bool, bool]:
     return task_type.task.func, task_type.task.takes_context, task_type.spread
+
+
+def _passed(task_type: TaskType, payload: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a function some of whose arguments have no names."""
+    args, kwargs = payload.get("args"), payload.get("kwargs")
+    if not (isinstance(args, list) and isinstance(kwargs, dict) and len(payload) == 2):  # noqa: PLR2004
+        raise InvalidPayload(
+            f"The payload of {task_type.kind!r:.100} must be {{'args': [...], 'kwargs': {{...}}}}, since not "
+            f"all arguments of its function have names, got {payload!r:.80}. Store them so."
+        )
+    return args, kwargs
+
+
+def _check_names(task_type: TaskType) -> None:
+    """Demand that options which name arguments name some of the function's, or raise `InvalidOption`."""
+    if not task_type.spread:
+        check_names(task_type)
+        return
+    rule, key = task_type.options.unique, task_type.limits.key
+    named = [("unique", name) for name in (rule.names if rule else ())]
+    for what, name in [*named, *([("key", key)] if isinstance(key, str) else [])]:
+        raise InvalidOption(
+            f"{what} must name no argument of {task_type.kind}, whose arguments do not all have names, got "
+            f"{name!r}. Do without / and *args there, or give a callable on {{'args': [...], 'kwargs': {{...}}}}."
+        )
 
 
 def _takes_others(task: Any) -> bool:

@@ -33,6 +33,7 @@ from django_pgjobs.models import Job
 from django_pgjobs.tasks import PgJobsBackend, PgJobsTask, framework, task
 from django_pgjobs.testing import drain
 from tests.app import tasks
+from tests.db.rows import make
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
@@ -49,6 +50,10 @@ async def wait():
 
 def positional(a, /, b):
     return a - b
+
+
+def spread(*args):
+    return args
 
 
 def stored():
@@ -93,6 +98,16 @@ def test_arguments_without_names_are_stored_as_lists():
 
     first.refresh()
     assert first.return_value == 2
+
+
+@pytest.mark.parametrize(
+    "payload", [{}, {"a": 1}, {"args": [1], "kwargs": {}, "a": 1}, {"args": 1, "kwargs": {}}]
+)
+def test_a_payload_that_is_no_call_fails_with_advice(payload):
+    job = make(kind="tests.app.tasks.collect", payload=payload, max_attempts=1)
+    drain()
+    job.refresh_from_db()
+    assert "must be {'args': [...], 'kwargs': {...}}" in job.last_error
 
 
 def stored_payload(result):
@@ -202,6 +217,17 @@ def test_what_cannot_be_stored_is_refused_before_any_sql(value, error, django_as
     assert Job.objects.count() == 1
 
 
+@pytest.mark.parametrize("cycle", [False, True])
+def test_arguments_that_are_nested_too_deep_are_refused(cycle, django_assert_num_queries):
+    deep = []
+    if cycle:
+        deep.append(deep)
+    for _ in range(5_000):
+        deep = [deep]
+    with django_assert_num_queries(0), pytest.raises(InvalidPayload, match="deep"):
+        tasks.give_back.enqueue(deep)
+
+
 def test_arguments_that_do_not_fit_are_refused():
     with pytest.raises(InvalidPayload, match="missing 'a'"):
         tasks.add_up.enqueue()
@@ -279,6 +305,23 @@ def test_limits_know_arguments_by_name_however_they_are_passed():
     billing.enqueue(customer_id=7)
     assert len(set(Job.objects.values_list("concurrency_key", flat=True))) == 1
     assert Job.objects.first().concurrency_key
+
+
+@pytest.mark.parametrize("function", [positional, spread])
+@pytest.mark.parametrize(
+    "options", [{"concurrency": Limit(1, key="a")}, {"unique": Unique(key="args")}]
+)
+def test_a_key_names_no_argument_where_not_all_have_names(function, options):
+    with pytest.raises(framework.InvalidTask, match="have names") as error:
+        task(**options)(function)
+    assert "list[Any]" not in str(error.value)
+    with pytest.raises(framework.InvalidTask, match="have names"):
+        task(function).using(unique=Unique(key="kwargs"))
+
+
+def test_a_key_may_be_made_of_arguments_that_have_no_names():
+    counted = task(concurrency=Limit(1, key=lambda payload: payload["args"][0]))(spread)
+    assert Job.objects.get(pk=counted.enqueue(7).id).concurrency_key
 
 
 def test_a_unique_task_returns_the_result_of_the_job_that_is_there():
