@@ -7,6 +7,7 @@ needs the models; what is refused was refused before any SQL.
 from __future__ import annotations
 
 import datetime
+import difflib
 import functools
 import re
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its name in Django
 from django.db import router, transaction
 
 from django_pgjobs import registry
@@ -26,6 +27,7 @@ from django_pgjobs.tasks.declaring import PgJobsTask
 from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist, normalize_json
 
 _ID = re.compile(r"[1-9][0-9]{0,18}")
+_SETTINGS = {"BACKEND", "QUEUES", "OPTIONS"}  # what the framework reads
 _MOST = 2**63 - 1  # an id, as the column
 
 
@@ -37,6 +39,12 @@ class PgJobsBackend(framework.BaseTaskBackend):
     supports_async_task = True
     supports_get_result = True
     supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        """Keep the settings of `alias`; what is wrong is left to `check()`, for tasks are declared before."""
+        self._wrong_queues = [] if _are_names(params.get("QUEUES", [])) else [params["QUEUES"]]
+        self._unknown = sorted(map(str, params.keys() - _SETTINGS))
+        super().__init__(alias, {**params, "QUEUES": []} if self._wrong_queues else params)
 
     def validate_task(self, task: Any) -> None:
         """Refuse what cannot be stored or run; `run_after` may be a timedelta, from the enqueue on.
@@ -100,7 +108,7 @@ class PgJobsBackend(framework.BaseTaskBackend):
         return results.of(task_type, job)
 
     def check(self, **_kwargs: Any) -> list[CheckMessage]:
-        """Report what is wrong with this backend's settings: pgjobs.E020 to E022."""
+        """Report what is wrong with this backend's settings: pgjobs.E020 to E022 and W020."""
         return list(self._faults())
 
     def _faults(self) -> Iterator[CheckMessage]:
@@ -117,7 +125,13 @@ class PgJobsBackend(framework.BaseTaskBackend):
                 hint="Options of the queue stand in PGJOBS; those of one task are given to @task.",
                 id="pgjobs.E021",
             )
-        for queue in sorted(map(str, self.queues)):
+        for queues in self._wrong_queues:
+            yield Error(
+                f"{where}['QUEUES'] must be a list of names, got {queues!r:.80}.",
+                hint="[] allows every queue.",
+                id="pgjobs.E022",
+            )
+        for queue in sorted(self.queues):
             try:
                 check_queue(queue)
             except InvalidOption as error:
@@ -126,12 +140,25 @@ class PgJobsBackend(framework.BaseTaskBackend):
                     hint=str(error),
                     id="pgjobs.E022",
                 )
+        for name in self._unknown:
+            near = difflib.get_close_matches(name.upper(), _SETTINGS, n=1)
+            yield Warning(
+                f"{where} must have no other keys than {', '.join(sorted(_SETTINGS))}, got {name!r:.80}.",
+                hint=f"Did you mean {near[0]}?" if near else "Options of the queue stand in PGJOBS.",
+                id="pgjobs.W020",
+            )
 
 
 @functools.lru_cache(maxsize=1_000)
 def _check_names(module_path: str, queue: str) -> None:
     check_kind(module_path)
     check_queue(queue)
+
+
+def _are_names(queues: object) -> bool:
+    return isinstance(queues, list | tuple | set | frozenset) and all(
+        isinstance(queue, str) for queue in queues
+    )
 
 
 def _as_json(task: Any, arguments: Any) -> Any:

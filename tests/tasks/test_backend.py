@@ -465,6 +465,18 @@ def test_checks_name_each_fault_of_the_settings(settings):
     ]
 
 
+@pytest.mark.parametrize("queues", [5, None, "mail", [["mail"]], {"mail": {}}, [5]])
+def test_queues_that_are_no_list_of_names_are_a_fault_and_keep_no_task_from_being_declared(
+    settings, queues
+):
+    assert ids_of(settings, QUEUES=queues) == ["pgjobs.E022"]
+    assert task(queue_name="mail")(bill).queue_name == "mail"
+
+
+def test_a_key_that_nobody_reads_is_warned_of(settings):
+    assert ids_of(settings, queues=["mail"], OPTION={}) == ["pgjobs.W020"] * 2
+
+
 def test_a_missing_app_is_a_fault(settings):
     backend = framework.task_backends["default"]
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "django_pgjobs"]
