@@ -20,7 +20,8 @@ from django_pgjobs import failures, statements
 from django_pgjobs.sessions import Execute, Rows
 
 if TYPE_CHECKING:
-    from django_pgjobs.claims import Claim  # no models before the apps are loaded: tasks are declared then
+    # Not when it runs: tasks may be declared, and this be read, before there are models.
+    from django_pgjobs.claims import Claim
 
 logger = logging.getLogger(__name__)
 

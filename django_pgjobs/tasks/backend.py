@@ -74,14 +74,15 @@ class PgJobsBackend(framework.BaseTaskBackend):
             DuplicateJob: the task's rule of uniqueness says so.
 
         """
-        from django_pgjobs.tasks import results  # noqa: PLC0415 -- no models before the apps are loaded
+        from django_pgjobs.models import Job  # noqa: PLC0415 -- no models before the apps are loaded
+        from django_pgjobs.tasks import results  # noqa: PLC0415 -- likewise
 
         self.validate_task(task)
         task_type = task_types.of(task)
         args, kwargs = _as_json(task, args), _as_json(task, kwargs)
         # One INSERT needs no transaction; what a receiver may refuse does.
         heard = signals.enqueued_is_heard()
-        with transaction.atomic(using=router.db_for_write(results.Job)) if heard else nullcontext():
+        with transaction.atomic(using=router.db_for_write(Job)) if heard else nullcontext():
             try:
                 job = task_type.place(task, self.alias, args, kwargs)
             except InvalidOption as error:
@@ -125,6 +126,18 @@ class PgJobsBackend(framework.BaseTaskBackend):
                 hint="Options of the queue stand in PGJOBS; those of one task are given to @task.",
                 id="pgjobs.E021",
             )
+        yield from self._faults_of_queues(where)
+        for name in self._unknown:
+            near = difflib.get_close_matches(name.upper(), _SETTINGS, n=1)
+            yield Warning(
+                f"{where} must have no other keys than {', '.join(sorted(_SETTINGS))}, got {name!r:.80}.",
+                hint=f"Did you mean {near[0]}?"
+                if near
+                else "Options of the queue stand in PGJOBS.",
+                id="pgjobs.W020",
+            )
+
+    def _faults_of_queues(self, where: str) -> Iterator[CheckMessage]:
         for queues in self._wrong_queues:
             yield Error(
                 f"{where}['QUEUES'] must be a list of names, got {queues!r:.80}.",
@@ -140,13 +153,6 @@ class PgJobsBackend(framework.BaseTaskBackend):
                     hint=str(error),
                     id="pgjobs.E022",
                 )
-        for name in self._unknown:
-            near = difflib.get_close_matches(name.upper(), _SETTINGS, n=1)
-            yield Warning(
-                f"{where} must have no other keys than {', '.join(sorted(_SETTINGS))}, got {name!r:.80}.",
-                hint=f"Did you mean {near[0]}?" if near else "Options of the queue stand in PGJOBS.",
-                id="pgjobs.W020",
-            )
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -18,8 +18,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgjobs import (
-    DuplicateKind,
     DuplicateJob,
+    DuplicateKind,
     InvalidOption,
     InvalidPayload,
     Limit,
@@ -280,7 +280,7 @@ def test_a_task_is_validated_again_at_enqueue(settings):
     ],
 )
 def test_a_refused_run_after_is_called_so(run_after, django_assert_num_queries):
-    refused = pytest.raises(framework.InvalidTask, match="^run_after must be ")
+    refused = pytest.raises(framework.InvalidTask, match=r"^run_after must be ")
     with django_assert_num_queries(0), refused:
         tasks.add_up.using(run_after=run_after)
 
