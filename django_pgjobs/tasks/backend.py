@@ -10,13 +10,13 @@ import datetime
 import difflib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its name in Django
-from django.db import router, transaction
+from django.db import transaction
 
 from django_pgjobs import registry
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload
@@ -74,15 +74,14 @@ class PgJobsBackend(framework.BaseTaskBackend):
             DuplicateJob: the task's rule of uniqueness says so.
 
         """
-        from django_pgjobs.models import Job  # noqa: PLC0415 -- no models before the apps are loaded
-        from django_pgjobs.tasks import results  # noqa: PLC0415 -- likewise
+        from django_pgjobs.tasks import results  # noqa: PLC0415 -- no models before the apps are loaded
 
         self.validate_task(task)
         task_type = task_types.of(task)
         args, kwargs = _as_json(task, args), _as_json(task, kwargs)
         # One INSERT needs no transaction; what a receiver may refuse does.
         heard = signals.enqueued_is_heard()
-        with transaction.atomic(using=router.db_for_write(Job)) if heard else nullcontext():
+        with transaction.atomic(using=results.database()) if heard else nullcontext():
             try:
                 job = task_type.place(task, self.alias, args, kwargs)
             except InvalidOption as error:
@@ -129,11 +128,10 @@ class PgJobsBackend(framework.BaseTaskBackend):
         yield from self._faults_of_queues(where)
         for name in self._unknown:
             near = difflib.get_close_matches(name.upper(), _SETTINGS, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Options of the queue stand in PGJOBS."
             yield Warning(
                 f"{where} must have no other keys than {', '.join(sorted(_SETTINGS))}, got {name!r:.80}.",
-                hint=f"Did you mean {near[0]}?"
-                if near
-                else "Options of the queue stand in PGJOBS.",
+                hint=hint,
                 id="pgjobs.W020",
             )
 
@@ -162,8 +160,10 @@ def _check_names(module_path: str, queue: str) -> None:
 
 
 def _are_names(queues: object) -> bool:
-    return isinstance(queues, list | tuple | set | frozenset) and all(
-        isinstance(queue, str) for queue in queues
+    return (
+        isinstance(queues, Collection)
+        and not isinstance(queues, str)
+        and all(isinstance(queue, str) for queue in queues)
     )
 
 

@@ -94,9 +94,14 @@ def new(
     )
 
 
+def database() -> str:
+    """Return the alias of the jobs' database."""
+    return router.db_for_write(Job)
+
+
 def row(job_id: int) -> Job | None:
     """Return the job, from where it was written: a replica may not have it yet."""
-    rows = Job._base_manager.using(router.db_for_write(Job)).defer(*Job.added)  # noqa: SLF001 -- all rows
+    rows = Job._base_manager.using(database()).defer(*Job.added)  # noqa: SLF001 -- all rows
     return rows.filter(pk=job_id).first()
 
 

@@ -84,7 +84,7 @@ class TaskType(JobType[..., Any]):
     def place(self, task: Any, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Job:
         """Insert a job of `task`, which is this kind's or a copy of it; raise as `enqueue()` does."""
         positional = 0 if self.spread else len(args)
-        if task.run_after is None and (task is self.task or not _own(task, self.task)):
+        if task.run_after is None and (task is self.task or not _has_own(task, self.task)):
             job_type = _plain(self, task.queue_name, task.priority, alias, positional)
         else:
             job_type = _with(self, _options(self.options, task), _note(task, alias, positional))
@@ -94,7 +94,7 @@ class TaskType(JobType[..., Any]):
 
     def check(self, task: Any) -> None:
         """Demand that the options of a copy of the task be valid for its jobs, or raise `InvalidTask`."""
-        if not _own(task, self.task):
+        if not _has_own(task, self.task):
             return
         try:
             _check_names(_with(self, _options(self.options, task), {}))
@@ -209,15 +209,13 @@ def _spread(args: list[Any], kwargs: dict[str, Any]) -> None:
     """Have the signature of a payload whose arguments have no names."""
 
 
-def _own(task: Any, declared: Any) -> dict[str, Any]:
-    """Return the options for its jobs that a task does not share with the one that was declared."""
-    own = {}
+def _has_own(task: Any, declared: Any) -> bool:
+    """Say whether a task has options for its jobs that are not those of the one that was declared."""
     for name in OF_JOBS:
         known = getattr(declared, name, None)
-        value = getattr(task, name, known)  # a task of another backend has none
-        if value is not known:
-            own[name] = value
-    return own
+        if getattr(task, name, known) is not known:  # a task of another backend has none
+            return True
+    return False
 
 
 def _options(options: Options, task: Any) -> Options:

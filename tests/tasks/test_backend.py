@@ -465,7 +465,7 @@ def test_checks_name_each_fault_of_the_settings(settings):
     ]
 
 
-@pytest.mark.parametrize("queues", [5, None, "mail", [["mail"]], {"mail": {}}, [5]])
+@pytest.mark.parametrize("queues", [5, None, "mail", b"mail", [["mail"]], [5]])
 def test_queues_that_are_no_list_of_names_are_a_fault_and_keep_no_task_from_being_declared(
     settings, queues
 ):
