@@ -96,7 +96,7 @@ class Options:
         if self.run_at is not None:
             check_run_at(self.run_at)
         if self.delay is not None:
-            _check_delay(self.delay)
+            check_delay(self.delay)
         if self.run_at is not None and self.delay is not None:
             raise InvalidOption("run_at and delay must not be given together. Choose one of them.")
         if self.unique is not None and not isinstance(self.unique, Unique):
@@ -147,19 +147,19 @@ def check_queue(queue: object) -> str:
     return str(queue)
 
 
-def check_run_at(run_at: object) -> datetime.datetime:
-    """Return `run_at` where the table can hold it, or raise `InvalidOption`."""
+def check_run_at(run_at: object, name: str = "run_at") -> datetime.datetime:
+    """Return `run_at` where the table can hold it, or raise `InvalidOption`, which calls it `name`."""
     if not isinstance(run_at, datetime.datetime):
-        raise InvalidOption(f"run_at must be a datetime, got {_short(run_at)}.")
+        raise InvalidOption(f"{name} must be a datetime, got {_short(run_at)}.")
     naive = timezone.is_naive(run_at)
     if naive and settings.USE_TZ:
         raise InvalidOption(
-            f"run_at must be an aware datetime while USE_TZ is True, got {run_at!r}. "
+            f"{name} must be an aware datetime while USE_TZ is True, got {run_at!r}. "
             "Use django.utils.timezone.make_aware()."
         )
     if not EARLIEST <= (run_at.replace(tzinfo=datetime.UTC) if naive else run_at) <= LATEST:
         raise InvalidOption(
-            f"run_at must be from {EARLIEST:%Y-%m-%d} to {LATEST:%Y-%m-%d}, got {run_at!r}."
+            f"{name} must be from {EARLIEST.date()} to {LATEST.date()}, got {run_at!r}."
         )
     return run_at
 
@@ -178,12 +178,13 @@ def check_timeout(timeout: Any) -> float | None:
     return float(seconds)
 
 
-def _check_delay(delay: Any) -> None:
+def check_delay(delay: Any, name: str = "delay") -> None:
+    """Raise `InvalidOption`, which calls it `name`, unless `delay` is a time to wait."""
     seconds = delay.total_seconds() if isinstance(delay, datetime.timedelta) else delay
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not -math.inf < seconds <= LONGEST_DELAY:  # false for NaN
         raise InvalidOption(
-            f"delay must be a timedelta or a number of seconds up to {LONGEST_DELAY:.0f} "
+            f"{name} must be a timedelta or a number of seconds up to {LONGEST_DELAY:.0f} "
             f"(100 years), got {_short(delay)}."
         )
 

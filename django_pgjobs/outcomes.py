@@ -11,14 +11,17 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django.db
 import psycopg
 
 from django_pgjobs import failures, statements
-from django_pgjobs.claims import Claim
 from django_pgjobs.sessions import Execute, Rows
+
+if TYPE_CHECKING:
+    # Not when it runs: tasks may be declared, and this be read, before there are models.
+    from django_pgjobs.claims import Claim
 
 logger = logging.getLogger(__name__)
 

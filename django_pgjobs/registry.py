@@ -11,6 +11,7 @@ import datetime
 import difflib
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 Finder = Callable[[str], JobType[..., Any] | None]
 
 _kinds: dict[str, JobType[..., Any]] = {}
-finders: list[Finder] = []  # asked for a kind that is not in the table
+# Asked for a kind that is not in the table; one that cannot tell raises `UnknownKind`, which says why.
+finders: list[Finder] = []
 _RETRIES = ("retry", "retry_on", "discard_on")
 _OPTIONS = (
     *("kind", "queue", "priority", "max_attempts", *_RETRIES, "timeout", "unique"),
@@ -172,7 +174,7 @@ def register(job_type: JobType[..., Any]) -> None:
         if other is not None and not _again(other.handler, job_type.handler):
             raise DuplicateKind(
                 f"Two handlers are declared for the kind {kind!r}: {where(other.handler)} and "
-                f"{where(job_type.handler)}. Give one of them another kind=."
+                f"{where(job_type.handler)}. Rename one of them, or give a @job another kind=."
             )
     _check_schedules(job_type)
     for kind in (job_type.kind, *job_type.aliases):
@@ -189,14 +191,14 @@ def get_job(kind: str) -> JobType[..., Any]:
     if isinstance(kind, JobType):
         raise UnknownKind(f"A kind must be a str, got {kind!r}. Call its own enqueue().")
     is_text = isinstance(kind, str)
-    job_type = find(kind) if is_text else None
+    job_type = (_kinds.get(kind) or _found(kind)) if is_text else None
     if job_type is not None:
         return job_type
     near = difflib.get_close_matches(str(kind), _kinds, n=3)
     hint = (
         f"Did you mean {' or '.join(map(repr, near))}?"
         if near
-        else "Declare its handler with @job in jobs.py of an installed app."
+        else "Declare its handler with @job in jobs.py of an installed app, or with @task in a module of one."
     )
     raise UnknownKind(f"No handler is registered for the kind {kind!r:.300}. {hint}")
 
@@ -205,13 +207,18 @@ def find(kind: str, *, ask: bool = True) -> JobType[..., Any] | None:
     """Return the `JobType` of a kind, or None where there is none; `ask` the finders too."""
     job_type = _kinds.get(kind)
     if job_type is None and ask:
-        return next((found for finder in finders if (found := finder(kind))), None)
+        with suppress(UnknownKind):
+            return _found(kind)
     return job_type
 
 
 def kinds() -> dict[str, JobType[..., Any]]:
     """Return every kind and alias with its `JobType`."""
     return dict(_kinds)
+
+
+def _found(kind: str) -> JobType[..., Any] | None:
+    return next((found for finder in finders if (found := finder(kind))), None)
 
 
 def _check_handler(handler: object) -> None:

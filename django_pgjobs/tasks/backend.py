@@ -7,22 +7,27 @@ needs the models; what is refused was refused before any SQL.
 from __future__ import annotations
 
 import datetime
+import difflib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its name in Django
+from django.db import transaction
 
 from django_pgjobs import registry
-from django_pgjobs.exceptions import InvalidOption
-from django_pgjobs.options import check_kind, check_queue, check_run_at
+from django_pgjobs.exceptions import InvalidOption, InvalidPayload
+from django_pgjobs.options import check_delay, check_kind, check_queue, check_run_at
+from django_pgjobs.payloads import MAX_DEPTH
 from django_pgjobs.tasks import framework, signals, task_types
 from django_pgjobs.tasks.declaring import PgJobsTask
 from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist, normalize_json
 
 _ID = re.compile(r"[1-9][0-9]{0,18}")
+_SETTINGS = {"BACKEND", "QUEUES", "OPTIONS"}  # what the framework reads
 _MOST = 2**63 - 1  # an id, as the column
 
 
@@ -35,6 +40,12 @@ class PgJobsBackend(framework.BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        """Keep the settings of `alias`; what is wrong is left to `check()`, for tasks are declared before."""
+        self._wrong_queues = [] if _are_names(params.get("QUEUES", [])) else [params["QUEUES"]]
+        self._unknown = sorted(map(str, params.keys() - _SETTINGS))
+        super().__init__(alias, {**params, "QUEUES": []} if self._wrong_queues else params)
+
     def validate_task(self, task: Any) -> None:
         """Refuse what cannot be stored or run; `run_after` may be a timedelta, from the enqueue on.
 
@@ -42,12 +53,14 @@ class PgJobsBackend(framework.BaseTaskBackend):
             InvalidTask: naming what is wrong.
 
         """
-        delay = isinstance(task.run_after, datetime.timedelta)
-        super().validate_task(framework.unvalidated(task, run_after=None) if delay else task)
+        at = isinstance(task.run_after, datetime.datetime | None)
+        super().validate_task(task if at else framework.unvalidated(task, run_after=None))
         try:
             _check_names(task.module_path, task.queue_name)
-            if task.run_after is not None and not delay:
-                check_run_at(task.run_after)
+            if isinstance(task.run_after, datetime.timedelta):
+                check_delay(task.run_after, "run_after")
+            elif task.run_after is not None:
+                check_run_at(task.run_after, "run_after")
         except InvalidOption as error:
             raise InvalidTask(str(error)) from error
 
@@ -65,15 +78,18 @@ class PgJobsBackend(framework.BaseTaskBackend):
 
         self.validate_task(task)
         task_type = task_types.of(task)
-        args, kwargs = normalize_json(args), normalize_json(kwargs)
-        try:
-            job = task_type.place(task, self.alias, args, kwargs)
-        except InvalidOption as error:
-            raise InvalidTask(str(error)) from error
-        if job.existed:
-            return results.of(task_type, job)
-        result = results.new(task, job, self.alias, args, kwargs)
-        signals.enqueued(type(self), result)
+        args, kwargs = _as_json(task, args), _as_json(task, kwargs)
+        # One INSERT needs no transaction; what a receiver may refuse does.
+        heard = signals.enqueued_is_heard()
+        with transaction.atomic(using=results.database()) if heard else nullcontext():
+            try:
+                job = task_type.place(task, self.alias, args, kwargs)
+            except InvalidOption as error:
+                raise InvalidTask(str(error)) from error
+            if job.existed:
+                return results.of(task_type, job)
+            result = results.new(task, job, self.alias, args, kwargs)
+            signals.enqueued(type(self), result)
         return result
 
     def get_result(self, result_id: Any) -> Any:
@@ -92,7 +108,7 @@ class PgJobsBackend(framework.BaseTaskBackend):
         return results.of(task_type, job)
 
     def check(self, **_kwargs: Any) -> list[CheckMessage]:
-        """Report what is wrong with this backend's settings: pgjobs.E020 to E022."""
+        """Report what is wrong with this backend's settings: pgjobs.E020 to E022 and W020."""
         return list(self._faults())
 
     def _faults(self) -> Iterator[CheckMessage]:
@@ -109,7 +125,24 @@ class PgJobsBackend(framework.BaseTaskBackend):
                 hint="Options of the queue stand in PGJOBS; those of one task are given to @task.",
                 id="pgjobs.E021",
             )
-        for queue in sorted(map(str, self.queues)):
+        yield from self._faults_of_queues(where)
+        for name in self._unknown:
+            near = difflib.get_close_matches(name.upper(), _SETTINGS, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Options of the queue stand in PGJOBS."
+            yield Warning(
+                f"{where} must have no other keys than {', '.join(sorted(_SETTINGS))}, got {name!r:.80}.",
+                hint=hint,
+                id="pgjobs.W020",
+            )
+
+    def _faults_of_queues(self, where: str) -> Iterator[CheckMessage]:
+        for queues in self._wrong_queues:
+            yield Error(
+                f"{where}['QUEUES'] must be a list of names, got {queues!r:.80}.",
+                hint="[] allows every queue.",
+                id="pgjobs.E022",
+            )
+        for queue in sorted(self.queues):
             try:
                 check_queue(queue)
             except InvalidOption as error:
@@ -124,6 +157,24 @@ class PgJobsBackend(framework.BaseTaskBackend):
 def _check_names(module_path: str, queue: str) -> None:
     check_kind(module_path)
     check_queue(queue)
+
+
+def _are_names(queues: object) -> bool:
+    return (
+        isinstance(queues, Collection)
+        and not isinstance(queues, str)
+        and all(isinstance(queue, str) for queue in queues)
+    )
+
+
+def _as_json(task: Any, arguments: Any) -> Any:
+    try:
+        return normalize_json(arguments)
+    except RecursionError:
+        raise InvalidPayload(
+            f"The arguments of {task.module_path} must be nested at most {MAX_DEPTH} deep, got more. "
+            "Pass less, or a cycle's parts by their ids."
+        ) from None
 
 
 def _is_id(text: object) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from django_pgjobs.job_types import refuse_unknown
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     Task = framework.Task[..., Any]
 else:
     Task = framework.Task
+
+
+# What workers read from the declaration.
+_OF_FUNCTIONS = (
+    *("takes_context", "retry", "retry_on", "discard_on", "timeout", "concurrency", "rate"),
+    *("ordered", "atomic", "aliases", "schedule"),
+)
+_of_function = attrgetter(*_OF_FUNCTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +61,10 @@ class PgJobsTask(Task):
     def __post_init__(self) -> None:
         """Validate the task, and register it where it is declared."""
         Task.__post_init__(self)  # not super(): slots make another class of this one
-        task_types.of(self)
+        task_type = task_types.of(self)
+        if task_type.task is not self:
+            _check_function(task_type.task, self)
+            task_type.check(self)
 
     def using(
         self,
@@ -111,3 +123,16 @@ def task(
         )
 
     return declare if function is None else declare(function)
+
+
+def _check_function(declared: Any, again: PgJobsTask) -> None:
+    """Demand that a task declared again have the options that workers read, or raise `InvalidTask`."""
+    if not isinstance(declared, PgJobsTask) or _of_function(declared) == _of_function(again):
+        return
+    for name in _OF_FUNCTIONS:
+        first, second = getattr(declared, name), getattr(again, name)
+        if first != second:
+            raise framework.InvalidTask(
+                f"{name} of {again.module_path} must be {first!r:.80}, as it was declared, got {second!r:.80}. "
+                "Declare a function once, or wrap it in another one."
+            )

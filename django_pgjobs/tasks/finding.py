@@ -11,13 +11,19 @@ from importlib import import_module
 
 from django.apps import apps
 
+from django_pgjobs.exceptions import UnknownKind
 from django_pgjobs.tasks import framework, task_types
 
 logger = logging.getLogger(__name__)
 
 
 def find(kind: str) -> task_types.TaskType | None:
-    """Return the task of this module path, or None."""
+    """Return the task of this module path, or None.
+
+    Raises:
+        UnknownKind: its module is there and cannot be imported; the message says why.
+
+    """
     module, _, name = kind.rpartition(".")
     if not name or not _may_be_imported(module):
         return None
@@ -27,9 +33,13 @@ def find(kind: str) -> task_types.TaskType | None:
     # A module's own code may do anything: only this job fails by it.
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing is None or not f"{module}.".startswith(f"{missing}."):
-            logger.exception("The module of the kind %r cannot be imported.", kind)
-        return None
+        if missing and f"{module}.".startswith(f"{missing}."):
+            return None
+        logger.exception("The module of the kind %r cannot be imported.", kind)
+        raise UnknownKind(
+            f"The module of the kind {kind!r:.300} must be importable, got "
+            f"{type(error).__name__}: {error!s:.300}. Mend it, or install what it lacks."
+        ) from error
 
 
 def _may_be_imported(module: str) -> bool:

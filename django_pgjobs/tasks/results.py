@@ -45,7 +45,10 @@ def of(task_type: TaskType, job: Job) -> TaskResult[..., Any]:
     """Return the result of a task as its job's row has it."""
     note = noted(job)
     backend = note.get("backend", task_type.task.backend)
-    args, kwargs = task_type.arguments(value(job.payload), note.get("args", 0))
+    payload = value(job.payload)
+    args, kwargs = task_type.arguments(
+        payload if isinstance(payload, dict) else job.payload, note.get("args", 0)
+    )
     result: TaskResult[..., Any] = TaskResult(
         task=_as_enqueued(
             task_type.task,
@@ -91,9 +94,15 @@ def new(
     )
 
 
+def database() -> str:
+    """Return the alias of the jobs' database."""
+    return router.db_for_write(Job)
+
+
 def row(job_id: int) -> Job | None:
     """Return the job, from where it was written: a replica may not have it yet."""
-    return Job._base_manager.using(router.db_for_write(Job)).filter(pk=job_id).first()  # noqa: SLF001 -- all rows
+    rows = Job._base_manager.using(database()).defer(*Job.added)  # noqa: SLF001 -- all rows
+    return rows.filter(pk=job_id).first()
 
 
 def error(entry: dict[str, Any]) -> TaskError:
@@ -106,9 +115,11 @@ def error(entry: dict[str, Any]) -> TaskError:
 
 
 def noted(job: Job) -> dict[str, Any]:
-    """Return what `meta` says of the task; what SQL has put there may be anything."""
+    """Return what `meta` says of the task, as `enqueue()` writes it; what SQL has put there may be anything."""
     note = job.meta.get("task")
-    return note if isinstance(note, dict) else {}
+    wanted = {"backend": str, "args": int, "run_after": str | int | float}
+    given = note.items() if isinstance(note, dict) else ()
+    return {name: value for name, value in given if isinstance(value, wanted.get(name, ()))}
 
 
 def _as_enqueued(task: Any, **values: Any) -> Any:
@@ -127,9 +138,11 @@ def value(stored: Any) -> Any:
 
 def _run_after(note: dict[str, Any]) -> datetime.datetime | datetime.timedelta | None:
     moment = note.get("run_after")
-    if isinstance(moment, str):
-        return datetime.datetime.fromisoformat(moment)
-    return None if moment is None else datetime.timedelta(seconds=moment)
+    with suppress(ValueError, OverflowError):
+        if isinstance(moment, str):
+            return datetime.datetime.fromisoformat(moment)
+        return None if moment is None else datetime.timedelta(seconds=moment)
+    return None
 
 
 def _entries(job: Job) -> Iterator[dict[str, Any]]:
@@ -139,8 +152,8 @@ def _entries(job: Job) -> Iterator[dict[str, Any]]:
 def _started_at(job: Job) -> datetime.datetime | None:
     """Return when the first attempt began, or the first that the row still tells of."""
     for entry in _entries(job):
-        if moment := entry.get("started_at"):
-            return datetime.datetime.fromisoformat(moment)
+        with suppress(KeyError, TypeError, ValueError):
+            return datetime.datetime.fromisoformat(entry["started_at"])
     return job.attempted_at
 
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.conf import settings
+from django.db import Error, connections, transaction
 from django.dispatch import Signal
 from django.utils import timezone
 from django.utils.log import RequireDebugTrue
@@ -51,6 +53,12 @@ class _Brief(NamedTuple):
     id: str
     task: Any
     status: TaskResultStatus
+
+
+def enqueued_is_heard() -> bool:
+    """Say whether anybody but the framework's log listens to `task_enqueued`."""
+    signal, log = _ENQUEUED
+    return any(receiver[0][0] != id(log) for receiver in signal.receivers)
 
 
 def enqueued(backend: type[Any], result: Any) -> None:
@@ -103,7 +111,7 @@ def note(error: BaseException | None) -> None:
 
 def _send_started(task_type: TaskType, job_id: int) -> None:
     if result := _read(task_type, job_id):
-        _STARTED[0].send_robust(sender=_backend_of(result.backend), task_result=result)
+        _send(_STARTED[0], result)
 
 
 def _send_finished(
@@ -124,9 +132,19 @@ def _send_finished(
             )
         elif isinstance(outcome, Failed | Cancelled):
             result.errors.append(results.error(outcome.error))
-    sender = _backend_of(result.backend)
-    send = partial(_FINISHED[0].send_robust, sender=sender, task_result=result)
-    _handling(_raised(status), send)
+    _handling(_raised(status), partial(_send, _FINISHED[0], result))
+
+
+def _send(signal: Signal, result: Any) -> None:
+    """Send to everybody, each transaction that is open in a savepoint: an SQL error would end it."""
+    try:
+        with ExitStack() as savepoints:
+            for connection in connections.all(initialized_only=True):
+                if connection.in_atomic_block:
+                    savepoints.enter_context(transaction.atomic(using=connection.alias))
+            signal.send_robust(sender=_backend_of(result.backend), task_result=result)
+    except Error:  # what a receiver did cannot be kept: its savepoint is rolled back
+        logger.exception("What the receivers of a signal of task %s wrote is not kept.", result.id)
 
 
 def _read(task_type: TaskType, job_id: int) -> Any:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 
 from django_pgjobs import registry
-from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.exceptions import InvalidOption, InvalidPayload
 from django_pgjobs.job_types import JobType, check_names
 from django_pgjobs.limits import Limits
 from django_pgjobs.options import Options, check_timeout
@@ -67,7 +67,7 @@ class TaskType(JobType[..., Any]):
             schedule=option("schedule", ()),
         )
         registry.check_atomic(self.atomic, task.func)
-        check_names(self)
+        _check_names(self)
         functools.update_wrapper(self, task.func, updated=())
         self.is_async = inspect.iscoroutinefunction(task.func)
         self.listens = task.takes_context or self.is_async
@@ -84,7 +84,7 @@ class TaskType(JobType[..., Any]):
     def place(self, task: Any, alias: str, args: list[Any], kwargs: dict[str, Any]) -> Job:
         """Insert a job of `task`, which is this kind's or a copy of it; raise as `enqueue()` does."""
         positional = 0 if self.spread else len(args)
-        if task.run_after is None and not any(getattr(task, name, None) for name in OF_JOBS):
+        if task.run_after is None and (task is self.task or not _has_own(task, self.task)):
             job_type = _plain(self, task.queue_name, task.priority, alias, positional)
         else:
             job_type = _with(self, _options(self.options, task), _note(task, alias, positional))
@@ -99,6 +99,15 @@ class TaskType(JobType[..., Any]):
         if self.spread:
             return {"args": values, "kwargs": named}
         return self.signature.bind(self.kind, values, named)
+
+    def check(self, task: Any) -> None:
+        """Demand that the options of a copy of the task be valid for its jobs, or raise `InvalidTask`."""
+        if not _has_own(task, self.task):
+            return
+        try:
+            _check_names(_with(self, _options(self.options, task), {}))
+        except InvalidOption as error:
+            raise framework.InvalidTask(str(error)) from error
 
     def arguments(
         self, payload: Mapping[str, Any], positional: int
@@ -135,7 +144,7 @@ def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def handler(*context: JobContext, **payload: Any) -> Any:
-        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
+        args, kwargs = _passed(task_type, payload) if spread else ((), payload)
         if takes_context:
             args = (contexts.of(task_type, *context), *args)
         try:
@@ -152,7 +161,7 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def handler(*context: JobContext, **payload: Any) -> Any:
-        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
+        args, kwargs = _passed(task_type, payload) if spread else ((), payload)
         if takes_context:
             args = (await sync_to_async(contexts.of)(task_type, *context), *args)
         try:
@@ -173,6 +182,31 @@ def _parts(task_type: TaskType) -> tuple[Callable[..., Any], bool, bool]:
     return task_type.task.func, task_type.task.takes_context, task_type.spread
 
 
+def _passed(task_type: TaskType, payload: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a function some of whose arguments have no names."""
+    args, kwargs = payload.get("args"), payload.get("kwargs")
+    if not (isinstance(args, list) and isinstance(kwargs, dict) and len(payload) == 2):  # noqa: PLR2004
+        raise InvalidPayload(
+            f"The payload of {task_type.kind!r:.100} must be {{'args': [...], 'kwargs': {{...}}}}, since not "
+            f"all arguments of its function have names, got {payload!r:.80}. Store them so."
+        )
+    return args, kwargs
+
+
+def _check_names(task_type: TaskType) -> None:
+    """Demand that options which name arguments name some of the function's, or raise `InvalidOption`."""
+    if not task_type.spread:
+        check_names(task_type)
+        return
+    rule, key = task_type.options.unique, task_type.limits.key
+    named = [("unique", name) for name in (rule.names if rule else ())]
+    for what, name in [*named, *([("key", key)] if isinstance(key, str) else [])]:
+        raise InvalidOption(
+            f"{what} must name no argument of {task_type.kind}, whose arguments do not all have names, got "
+            f"{name!r}. Do without / and *args there, or give a callable on {{'args': [...], 'kwargs': {{...}}}}."
+        )
+
+
 def _takes_others(task: Any) -> bool:
     """Say whether the function takes arguments that have no names, beside the context."""
     parameters = list(inspect.signature(task.func).parameters.values())[int(task.takes_context) :]
@@ -183,11 +217,18 @@ def _spread(args: list[Any], kwargs: dict[str, Any]) -> None:
     """Have the signature of a payload whose arguments have no names."""
 
 
+def _has_own(task: Any, declared: Any) -> bool:
+    """Say whether a task has options for its jobs that are not those of the one that was declared."""
+    for name in OF_JOBS:
+        known = getattr(declared, name, None)
+        if getattr(task, name, known) is not known:  # a task of another backend has none
+            return True
+    return False
+
+
 def _options(options: Options, task: Any) -> Options:
     """Return `options` with those of `task` for its jobs."""
-    changes = {
-        name: getattr(task, name) for name in OF_JOBS if getattr(task, name, None) is not None
-    }
+    changes = {name: getattr(task, name) for name in OF_JOBS if hasattr(task, name)}
     if isinstance(task.run_after, datetime.timedelta):
         changes["delay"] = task.run_after
     else:

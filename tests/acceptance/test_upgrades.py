@@ -37,6 +37,12 @@ noop.enqueue().wait(20)
 Job.objects.filter(queue="later").cancel()
 Job.objects.cancelled().retry()
 Job.objects.delayed().reschedule(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+from tests.app.tasks import tell_attempt
+result = tell_attempt.enqueue(7)
+Job.objects.defer(*Job.added).get(pk=result.id).wait(20)
+result.refresh()
+assert result.return_value == [result.id, 1, 7], result.errors
+assert tell_attempt.get_result(result.id) == result
 """
 
 

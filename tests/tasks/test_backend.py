@@ -6,6 +6,7 @@ import datetime
 import math
 import pickle
 import threading
+from types import FunctionType
 
 import django
 import pytest
@@ -18,6 +19,7 @@ from django.utils import timezone
 
 from django_pgjobs import (
     DuplicateJob,
+    DuplicateKind,
     InvalidOption,
     InvalidPayload,
     Limit,
@@ -31,6 +33,7 @@ from django_pgjobs.models import Job
 from django_pgjobs.tasks import PgJobsBackend, PgJobsTask, framework, task
 from django_pgjobs.testing import drain
 from tests.app import tasks
+from tests.db.rows import make
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
@@ -47,6 +50,10 @@ async def wait():
 
 def positional(a, /, b):
     return a - b
+
+
+def spread(*args):
+    return args
 
 
 def stored():
@@ -91,6 +98,16 @@ def test_arguments_without_names_are_stored_as_lists():
 
     first.refresh()
     assert first.return_value == 2
+
+
+@pytest.mark.parametrize(
+    "payload", [{}, {"a": 1}, {"args": [1], "kwargs": {}, "a": 1}, {"args": 1, "kwargs": {}}]
+)
+def test_a_payload_that_is_no_call_fails_with_advice(payload):
+    job = make(kind="tests.app.tasks.collect", payload=payload, max_attempts=1)
+    drain()
+    job.refresh_from_db()
+    assert "must be {'args': [...], 'kwargs': {...}}" in job.last_error
 
 
 def stored_payload(result):
@@ -200,6 +217,17 @@ def test_what_cannot_be_stored_is_refused_before_any_sql(value, error, django_as
     assert Job.objects.count() == 1
 
 
+@pytest.mark.parametrize("cycle", [False, True])
+def test_arguments_that_are_nested_too_deep_are_refused(cycle, django_assert_num_queries):
+    deep = []
+    if cycle:
+        deep.append(deep)
+    for _ in range(5_000):
+        deep = [deep]
+    with django_assert_num_queries(0), pytest.raises(InvalidPayload, match="deep"):
+        tasks.give_back.enqueue(deep)
+
+
 def test_arguments_that_do_not_fit_are_refused():
     with pytest.raises(InvalidPayload, match="missing 'a'"):
         tasks.add_up.enqueue()
@@ -241,10 +269,20 @@ def test_a_task_is_validated_again_at_enqueue(settings):
         chosen.enqueue(1)
 
 
-def test_a_delay_that_is_too_long_is_refused_before_any_sql(django_assert_num_queries):
-    chosen = tasks.add_up.using(run_after=datetime.timedelta(days=100_000))
-    with django_assert_num_queries(0), pytest.raises(framework.InvalidTask, match="delay"):
-        chosen.enqueue(1)
+@pytest.mark.parametrize(
+    "run_after",
+    [
+        datetime.timedelta(days=100_000),
+        datetime.datetime.min.replace(tzinfo=datetime.UTC),
+        datetime.date(2999, 1, 1),
+        0,
+        "soon",
+    ],
+)
+def test_a_refused_run_after_is_called_so(run_after, django_assert_num_queries):
+    refused = pytest.raises(framework.InvalidTask, match=r"^run_after must be ")
+    with django_assert_num_queries(0), refused:
+        tasks.add_up.using(run_after=run_after)
 
 
 # ------------------------------------------------------------------------------------- options
@@ -269,6 +307,23 @@ def test_limits_know_arguments_by_name_however_they_are_passed():
     assert Job.objects.first().concurrency_key
 
 
+@pytest.mark.parametrize("function", [positional, spread])
+@pytest.mark.parametrize(
+    "options", [{"concurrency": Limit(1, key="a")}, {"unique": Unique(key="args")}]
+)
+def test_a_key_names_no_argument_where_not_all_have_names(function, options):
+    with pytest.raises(framework.InvalidTask, match="have names") as error:
+        task(**options)(function)
+    assert "list[Any]" not in str(error.value)
+    with pytest.raises(framework.InvalidTask, match="have names"):
+        task(function).using(unique=Unique(key="kwargs"))
+
+
+def test_a_key_may_be_made_of_arguments_that_have_no_names():
+    counted = task(concurrency=Limit(1, key=lambda payload: payload["args"][0]))(spread)
+    assert Job.objects.get(pk=counted.enqueue(7).id).concurrency_key
+
+
 def test_a_unique_task_returns_the_result_of_the_job_that_is_there():
     billing = task(unique=Unique(key="customer_id"))(bill)
     first, second = billing.enqueue(7), billing.enqueue(7, amount=2)
@@ -286,6 +341,53 @@ def test_using_changes_what_goes_into_the_row():
     assert (job.max_attempts, job.concurrency_key, job.priority) == (9, "k", 1)
     assert job.unique_key
     assert job.subject_id == str(user.pk)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"max_attempts": value} for value in (0, False, "", 1.0)),
+        *({"unique": value} for value in (False, 0, "customer_id", Unique(key="nobody"))),
+        *({"unique_key": value} for value in (0, False)),
+        *({"concurrency_key": value} for value in ("", 0, False)),
+        *({"subject": value} for value in (False, 0, "")),
+    ],
+)
+def test_using_refuses_an_option_that_is_false_as_one_that_is_wrong(changes):
+    with pytest.raises(framework.InvalidTask, match=next(iter(changes))):
+        tasks.add_up.using(**changes)
+
+
+def test_none_takes_a_declared_option_back():
+    billing = task(unique=Unique(), max_attempts=3)(bill)
+    often, more = billing.using(unique=None), billing.using(max_attempts=None)
+
+    first, second = often.enqueue(7), often.enqueue(7)
+
+    assert first.id != second.id
+    assert Job.objects.get(pk=first.id).unique_key is None
+    assert Job.objects.get(pk=first.id).max_attempts == 3
+    assert Job.objects.get(pk=more.enqueue(8).id).max_attempts == 5
+
+
+def test_a_task_that_is_declared_again_with_the_same_options_is_the_same():
+    options = {"timeout": 5, "aliases": ["bill"], "retry": [1, 2], "rate": Rate(9, per=1)}
+    assert task(**options)(bill) == task(**dict(options))(bill)
+
+
+@pytest.mark.parametrize("options", [{"timeout": -1}, {"atomic": True}, {"max_attempts": 0}])
+def test_a_task_cannot_be_declared_again_with_options_that_are_others_or_wrong(options):
+    task(bill)
+    with pytest.raises(framework.InvalidTask, match=next(iter(options))):
+        task(**options)(bill)
+
+
+def test_the_advice_for_two_tasks_of_one_name_is_one_that_can_be_followed():
+    task(bill)
+    other = FunctionType(bill.__code__, bill.__globals__, "bill")
+    other.__module__, other.__qualname__ = bill.__module__, bill.__qualname__
+    with pytest.raises(DuplicateKind, match="Rename one of them"):
+        task(other)
 
 
 def test_using_refuses_what_the_worker_reads_from_the_declaration():
@@ -361,6 +463,18 @@ def test_checks_name_each_fault_of_the_settings(settings):
         "pgjobs.E021",
         "pgjobs.E022",
     ]
+
+
+@pytest.mark.parametrize("queues", [5, None, "mail", b"mail", [["mail"]], [5]])
+def test_queues_that_are_no_list_of_names_are_a_fault_and_keep_no_task_from_being_declared(
+    settings, queues
+):
+    assert ids_of(settings, QUEUES=queues) == ["pgjobs.E022"]
+    assert task(queue_name="mail")(bill).queue_name == "mail"
+
+
+def test_a_key_that_nobody_reads_is_warned_of(settings):
+    assert ids_of(settings, queues=["mail"], OPTION={}) == ["pgjobs.W020"] * 2
 
 
 def test_a_missing_app_is_a_fault(settings):

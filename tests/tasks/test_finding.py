@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from django_pgjobs import registry
+from django_pgjobs import UnknownKind, deploy_checks, registry
 from django_pgjobs.models import Job
 from django_pgjobs.tasks import finding
 from django_pgjobs.testing import drain
@@ -98,14 +98,33 @@ def test_a_module_that_cannot_be_imported_fails_its_own_jobs_only(app, caplog, f
     make(kind="pgjobs_late_app.broken.send")
     drain()
     assert Job.objects.get().status == "failed"
+    assert registry.find("pgjobs_late_app.broken.send") is None
 
 
 def test_what_a_module_lacks_is_logged_and_a_module_that_is_not_there_is_not(app, caplog):
     (app / "broken.py").write_text("import pgjobs_missing")
     assert finding.find("pgjobs_late_app.nowhere.send") is None
     assert not caplog.records
-    assert finding.find("pgjobs_late_app.broken.send") is None
+    with pytest.raises(UnknownKind, match="pgjobs_missing"):
+        finding.find("pgjobs_late_app.broken.send")
     assert "pgjobs_late_app.broken.send" in caplog.text
+
+
+def test_the_job_and_the_check_of_a_deploy_name_what_a_module_lacks(app, caplog):
+    caplog.set_level(logging.CRITICAL, "django_pgjobs")
+    (app / "broken.py").write_text("import pgjobs_missing")
+    job = make(kind="pgjobs_late_app.broken.send")
+    [misfit] = deploy_checks.misfits("default")
+    assert "No module named 'pgjobs_missing'" in misfit.text
+    drain()
+    job.refresh_from_db()
+    assert "No module named 'pgjobs_missing'" in job.last_error
+    assert "@job" not in misfit.text + job.last_error
+
+
+def test_the_advice_for_a_module_path_that_names_nothing_knows_tasks():
+    with pytest.raises(UnknownKind, match="@task"):
+        registry.get_job("os.system")
 
 
 def test_a_module_that_is_made_to_be_run_is_not_imported(app):

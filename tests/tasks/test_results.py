@@ -142,6 +142,32 @@ def test_a_row_that_tells_little_still_has_a_result():
     assert result.started_at == AGO
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"args": "x"},
+        {"args": None},
+        {"args": -7},
+        {"backend": ["second"]},
+        *({"run_after": value} for value in ("zz", 1e300, [], "", {"a": 1})),
+    ],
+)
+def test_a_forged_note_is_none(note):
+    errors = [{"attempt": 1, "started_at": moment} for moment in ("zz", 5, None)]
+    kind = "tests.app.tasks.add_up"
+    job = make("failed", kind=kind, payload={"a": 1}, meta={"task": note}, errors=errors)
+    result = tasks.add_up.get_result(str(job.pk))
+    assert (result.args, result.kwargs) == ([], {"a": 1})
+    assert (result.backend, result.task.run_after) == ("default", None)
+    assert result.started_at == AGO
+
+
+def test_a_payload_that_reads_as_another_value_is_shown_as_it_is():
+    payload = {"$type": "date", "value": "2020-01-01"}
+    job = make(kind="tests.app.tasks.add_up", payload=payload)
+    assert tasks.add_up.get_result(str(job.pk)).kwargs == payload
+
+
 def test_an_attempt_that_runs_knows_its_worker():
     result = tasks.tell_attempt.enqueue(5)
     drain()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils.log import RequireDebugTrue
 
 from django_pgjobs import Discard, JobCancelled, Unique, execution
@@ -33,6 +33,10 @@ def discarded():
 def write_and_fail():
     User.objects.create(username="handler")
     raise Discard("in vain")
+
+
+def write():
+    User.objects.create(username="handler")
 
 
 @pytest.fixture
@@ -113,6 +117,25 @@ def test_enqueued_is_sent_in_the_transaction_and_what_a_receiver_raises_is_the_c
     assert not Job.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_a_receiver_refuses_is_not_enqueued_though_the_caller_goes_on(in_transaction):
+    def refuse(name, _result):
+        raise LookupError
+
+    with listening(refuse), transaction.atomic() if in_transaction else nullcontext():
+        with pytest.raises(LookupError):
+            tasks.add_up.enqueue(1)
+        User.objects.create()
+    assert not Job.objects.exists()
+    assert User.objects.exists()
+
+
+def test_enqueueing_costs_no_transaction_where_nobody_listens(django_assert_num_queries):
+    with django_assert_num_queries(1):
+        tasks.add_up.enqueue(1)
+
+
 def test_a_receiver_in_the_worker_cannot_change_what_becomes_of_a_task(caplog):
     def refuse(name, _result):
         if name != "task_enqueued":
@@ -123,6 +146,24 @@ def test_a_receiver_in_the_worker_cannot_change_what_becomes_of_a_task(caplog):
         drain()
     result.refresh()
     assert result.return_value == 1
+
+
+@pytest.mark.parametrize("by_orm", [False, True])
+@pytest.mark.django_db(transaction=True)
+def test_an_sql_error_of_a_receiver_does_not_end_the_transaction_of_a_task(by_orm):
+    def refuse(name, _result):
+        if name == "task_started" and by_orm:
+            User.objects.create(username=None)
+        elif name == "task_started":
+            with connection.cursor() as cursor:
+                cursor.execute("select 1 / 0")
+
+    with listening(refuse):
+        result = task(atomic=True)(write).enqueue()
+        drain()
+    result.refresh()
+    assert (result.status, result.errors) == (Status.SUCCESSFUL, [])
+    assert User.objects.get().username == "handler"
 
 
 def test_a_receiver_may_write_though_an_atomic_handler_is_rolled_back():
