@@ -37,17 +37,11 @@ R = TypeVar("R")
 Ended = Callable[[Any, Any], Callable[[], object] | None]
 _NOWHERE: Mapping[str, str] = {}
 # What `using()` cannot change, and where it is declared.
-_OF_THE_KIND = dict.fromkeys(
-    ("concurrency", "rate"), "@job, or for a queue into PGJOBS['QUEUES']"
-) | (
-    dict.fromkeys(
-        (
-            *("kind", "retry", "retry_on", "discard_on", "timeout", "ordered", "atomic"),
-            *("takes_context", "aliases", "schedule"),
-        ),
-        "@job",
-    )
-)
+_RUNNING = ("kind", "retry", "retry_on", "discard_on", "timeout", "ordered", "atomic")
+_OF_THE_KIND = {
+    **dict.fromkeys(("concurrency", "rate"), "@job, or for a queue into PGJOBS['QUEUES']"),
+    **dict.fromkeys((*_RUNNING, "takes_context", "aliases", "schedule"), "@job"),
+}
 _LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 
 

@@ -151,9 +151,11 @@ select count(*), {first} from (
 
 
 # Run by explaining for a job without a key, and for one with a key: how many due ones come before it, those of
-# the key alone, and the first of these. Raw: jumps from lane to lane, as the full claim. Indexes: pgjobs_job_claim, pgjobs_job_keyed.
+# the key alone, and the first of these, unless they are too many to tell. Raw: jumps from lane to lane, as the
+# full claim. Indexes: pgjobs_job_claim, pgjobs_job_keyed.
 AHEAD = _ahead(FREE, FREE, "null")
-AHEAD_IN_KEY = _ahead(KEYED, _OF_KEY, "(array_agg(id order by priority desc, run_at, id))[1]")
+_FIRST = "(array_agg(id order by priority desc, run_at, id))[1]"
+AHEAD_IN_KEY = _ahead(KEYED, _OF_KEY, f"case when count(*) < %(most)s then {_FIRST} end")
 
 # Run by explaining for a job of a key whose jobs run in order. Index: pgjobs_job_order.
 AHEAD_IN_ORDER = f"""

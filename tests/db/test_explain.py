@@ -320,7 +320,7 @@ def test_a_job_with_a_key_stands_in_the_line_of_its_key(kinds):
     assert rows.ids(taken())[:2] != [second.pk]
 
 
-def test_a_job_with_a_key_is_told_that_keys_take_turns_and_who_stands_first(kinds):
+def test_a_job_with_a_key_is_told_that_keys_take_turns_and_who_stands_first(kinds, monkeypatch):
     wide, strict = (declare(f"upto{n}", concurrency=Limit(n)) for n in (5, 1))
     worker()
     wide.using(concurrency_key="partner").enqueue()
@@ -330,6 +330,9 @@ def test_a_job_with_a_key_is_told_that_keys_take_turns_and_who_stands_first(kind
     second = wide.using(concurrency_key="partner").enqueue()
     assert answer(second, behind=1, key="partner", first=first.pk) == "next"
     assert answer(first) == "key_limit"
+    with monkeypatch.context() as patch:
+        patch.setattr(explaining, "MOST", 1)
+        assert answer(second, behind=1, first=None) == "next"
     first.cancel()
     assert answer(second, behind=0, first=None) == "next"
     assert "Keys are served in turn" in second.explain().text
