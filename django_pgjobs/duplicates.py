@@ -51,7 +51,10 @@ class _Call(NamedTuple):
 
     @property
     def statement(self) -> str:
-        if self.rule.conflict == "replace":
+        replaces = self.rule.conflict == "replace"
+        if self.rule.period is not None:
+            return inserts.FREE_OR_REPLACE if replaces else inserts.FREE_OR_FIND
+        if replaces:
             return inserts.INSERT_OR_REPLACE
         return inserts.INSERT_OR_HOLD if self.rule.locks else inserts.INSERT_OR_FIND
 
@@ -138,29 +141,29 @@ def _ask_until_told(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
     several keys all are asked again then, and what was inserted is taken back before: who holds a part
     of the keys while it takes another could wait for somebody who waits for it.
     """
-    if call.rule.period is not None:
-        _free_expired(call, entries)
+    alone = len(entries) == 1 and call.rule.period is None
     for _ in range(_TRIES):
-        whole = transaction.atomic(using=call.alias) if len(entries) > 1 else nullcontext()
+        whole = nullcontext() if alone else transaction.atomic(using=call.alias)
         with suppress(_AskAgain), whole:
             return _ask(call, entries)
     raise _hidden(call.row["kind"])
 
 
-def _free_expired(call: _Call, entries: Sequence[Entry]) -> None:
-    given = enqueueing.arrays(entries) | {"period": call.rule.seconds}
-    with connections[call.alias].cursor() as cursor:
-        cursor.execute(inserts.FREE_EXPIRED, given)
-
-
 def _ask(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
     enqueueing.refuse_limits(call.row["queue"], *entries)
+    given = call.row | enqueueing.arrays(entries) | {"period": call.rule.seconds}
     with connections[call.alias].cursor() as cursor:
-        cursor.execute(call.statement, call.row | enqueueing.arrays(entries))
+        cursor.execute(call.statement, given)
         rows = sorted(cursor.fetchall())
     if len(rows) < len(entries):
         raise _AskAgain
-    return [_Placed(*row[1:]) for row in rows]
+    placed = [_Placed(*row[1:]) for row in rows]
+    freed = [n for n, (_position, id_, *_) in enumerate(rows) if id_ is None]
+    if freed:
+        again = _ask(call, [entries[n] for n in freed])
+        for n, one in zip(freed, again, strict=True):
+            placed[n] = one
+    return placed
 
 
 def _hidden(kind: str) -> PgJobsError:

@@ -155,7 +155,9 @@ def _locked(asked: _Asked) -> _Answer:
         return None
     rows = asked.execute(obstacles.LOCKED_BY, params)
     process, since = rows[0] if rows else (None, None)
-    return Explanation("locked", {"process": process, "at": since})
+    by_transaction = asked.it.by_lease < asked.it.serving
+    facts = {"process": process, "at": since, "by_transaction": by_transaction}
+    return Explanation("locked", facts)
 
 
 def _paused(asked: _Asked) -> _Answer:
@@ -258,8 +260,9 @@ def _next(asked: _Asked) -> Explanation:
         ordered = it.rule.get("ordered")
         statement = obstacles.AHEAD_IN_ORDER if ordered else obstacles.AHEAD_IN_KEY
     params = {"id": asked.id, "most": MOST, "lease": conf.get().lease}
-    [(behind,)] = asked.execute(statement, params)
-    return Explanation("next", {"behind": behind, "workers": it.serving})
+    [(behind, first)] = asked.execute(statement, params)
+    workers = {"workers": it.serving, "unknowing": it.serving - it.knowing}
+    return Explanation("next", {"behind": behind, **workers, "key": it.key, "first": first})
 
 
 _PENDING: tuple[Callable[[_Asked], _Answer], ...] = (

@@ -6,7 +6,7 @@ Invariant: an answer's word is the same for ever; its text is in the language th
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ _TEXTS = {
     "done": _("It is done, since %(at)s."),
     "failed": _("It was given up at %(at)s, after attempt %(attempt)s: %(error)s"),
     "cancelled": _("It was cancelled at %(at)s."),
-    "blocked": _("It waits for other jobs."),
+    "blocked": _("It has the status blocked, which is reserved: no worker claims it."),
     "running": _("It is running on the worker %(worker)s, since %(at)s."),
     "stopping": _(
         "It is running on the worker %(worker)s, since %(at)s, and was asked to stop at %(asked)s."
@@ -30,10 +30,6 @@ _TEXTS = {
         "Its worker %(worker)s is dead or silent. The next worker or reapjobs that looks takes the job back."
     ),
     "delayed": _("It is not due before %(until)s, for attempt %(attempt)s."),
-    "locked": _(
-        "A transaction has locked its row, in the server's process %(process)s since %(at)s: that of a worker "
-        "which is running it, or of somebody who is changing it."
-    ),
     "table_locked": _(
         "Somebody has locked the tables of jobs, as a migration does. Nothing is claimed before that ends."
     ),
@@ -58,7 +54,7 @@ _TEXTS = {
     ),
     "queue_rate": _("The rate of its queue, %(queue)s, allows the next start at %(until)s."),
 }
-ANSWERS = (*_TEXTS, "next")
+ANSWERS = (*_TEXTS, "locked", "next")
 
 
 @dataclass(frozen=True)
@@ -79,12 +75,50 @@ class Explanation:
             name: dated(value) if isinstance(value, datetime.datetime) else _shown(value)
             for name, value in self.facts.items()
         }
-        if self.answer == "next":
-            return f"{_in_line(self.facts['behind'])} {_served(self.facts['workers'])}"
+        if self.answer in _TOLD:
+            return " ".join(str(part % shown) for part in _TOLD[self.answer](self.facts))
         return str(_TEXTS[self.answer] % shown)
 
     def __str__(self) -> str:
         return self.text
+
+
+_Parts = Iterator[Any]  # texts, with places for the facts
+
+
+def _locked(facts: Mapping[str, Any]) -> _Parts:
+    if facts["process"] is None:
+        yield _("A transaction has locked its row; in which process of the server is not known.")
+    else:
+        yield _(
+            "A transaction has locked its row, in the server's process %(process)s since %(at)s."
+        )
+    if facts["by_transaction"]:
+        yield _("It is that of a worker which is running it, or of somebody who is changing it.")
+    else:
+        yield _("It is that of somebody who is changing it, or enqueues it anew.")
+
+
+def _next(facts: Mapping[str, Any]) -> _Parts:
+    yield _in_line(facts["behind"])
+    if facts["first"] is not None:
+        yield _("The first of them is job %(first)s.")
+    if facts["key"] is not None:
+        yield _(
+            "The line is that of its key, %(key)s. Keys are served in turn, whatever the priority and the "
+            "queue of their jobs."
+        )
+    yield _served(facts["workers"])
+    if facts["unknowing"]:
+        yield ngettext(
+            "%(unknowing)s of them does not know its kind, and fails it if it claims it.",
+            "%(unknowing)s of them do not know its kind, and fail it if they claim it.",
+            facts["unknowing"],
+        )
+
+
+# Those that are put together.
+_TOLD: dict[str, Callable[[Mapping[str, Any]], _Parts]] = {"locked": _locked, "next": _next}
 
 
 def _in_line(behind: int) -> str:

@@ -68,27 +68,21 @@ returning id, run_at <= created_at
 # planner would take the index of pending or of finished jobs for it, and read all of them.
 _KEYED = "unique_key = any(%(unique_keys)s::text[]) and unique_key is not null"
 
-# Run by duplicates for rules with a period, before what follows. It waits for others who do the same.
-# Raw: the database's clock, and rows locked in the order of their keys. Index: pgjobs_job_unique_key,
-# as for all that follow.
-FREE_EXPIRED = f"""
-update {JOB} set unique_key = null where id = any(array(
-    select id from {JOB} where {_KEYED} and case when finished_at is null then false
-        else created_at <= {NOW} - make_interval(secs => %(period)s) end
-    order by unique_key for update))
-"""
+# Whether a job has had its key for as long as the rule says.
+_OVER = f"""case when job.finished_at is null then false
+        else job.created_at <= {NOW} - make_interval(secs => %(period)s) end"""
+
+_HELD = f"select id, unique_key from {JOB} job where {_KEYED}"
 
 
-_HELD = f"select id, unique_key from {JOB} where {_KEYED}"
-
-
-def insert_unless_held(holders: str, conflict: str = "do nothing") -> str:
+def insert_unless_held(holders: str, conflict: str = "do nothing", more: str = "") -> str:
     """Return the INSERT of jobs whose keys others may hold; its rows say by position who has each.
 
     Run by duplicates, with keys that differ. Raw: ON CONFLICT on a partial index, and one round trip.
-    `holders` selects those that are left as they are. A key whose holder comes or goes meanwhile may have
-    no row in the answer. Keys are taken in one order, so that two batches cannot wait for each other;
-    ids are drawn before, so that those of a batch follow its own order.
+    `holders` selects those that are left as they are, `more` answers for keys besides. A key whose holder
+    comes or goes meanwhile may have no row in the answer. Keys are taken in one order, each at once, so
+    that two batches cannot wait for each other; ids are drawn before, so that those of a batch follow its
+    own order. Index: pgjobs_job_unique_key.
     """
     return f"""
 with given as materialized (
@@ -114,10 +108,10 @@ union all
 select position, found.id, false, null, null, {_RUN_AT} <= {NOW}
 from (select id, unique_key from holder union all select id, unique_key from placed) found
 join given using (unique_key) where found.id <> given.id
-"""
+{more}"""
 
 
-# For jobs that hold their keys until they are finished, or for a period: nothing is locked.
+# For jobs that hold their keys until they are finished: nothing is locked.
 INSERT_OR_FIND = insert_unless_held(f"holder as materialized ({_HELD})")
 
 # For jobs that hold their keys until their start: one that stands for others must not start before
@@ -132,12 +126,39 @@ holder as materialized (
 )"""
 )
 
+_REPLACED = (
+    *("payload", "queue", "priority", "run_at", "subject_type", "subject_id", "meta"),
+    "concurrency_key",
+)
+
+
+def _set(value: str) -> str:
+    return ", ".join(f"{column} = {value.format(column=column)}" for column in _REPLACED)
+
+
 # For jobs that replace pending ones. Those who replace one job wait for each other.
 INSERT_OR_REPLACE = insert_unless_held(
     f"holder as materialized ({_HELD} and status <> 'pending')",
-    """do update set payload = excluded.payload, queue = excluded.queue,
-        priority = excluded.priority, run_at = excluded.run_at,
-        subject_type = excluded.subject_type, subject_id = excluded.subject_id,
-        meta = excluded.meta, concurrency_key = excluded.concurrency_key
-    where job.status = 'pending'""",
+    f"do update set {_set('excluded.{column}')} where job.status = 'pending'",
+)
+
+# For rules with a period. A job that has had its key for as long loses it, where a new one would be inserted:
+# so each key is still taken once, in its turn. The answer has a row without an id then, and the key, which
+# is that of this transaction alone, is asked for again. The key is what the row had before the statement.
+_FREED = f"""union all
+select position, null, false, null, null, false
+from placed join ({_HELD}) held using (id) join given on given.unique_key = held.unique_key
+where placed.unique_key is null
+"""
+FREE_OR_FIND = insert_unless_held(
+    f"holder as materialized ({_HELD} and not {_OVER})",
+    f"do update set unique_key = null where {_OVER}",
+    _FREED,
+)
+FREE_OR_REPLACE = insert_unless_held(
+    f"holder as materialized ({_HELD} and status <> 'pending' and not {_OVER})",
+    f"""do update set unique_key = case when {_OVER} then null else job.unique_key end,
+        {_set(f"case when {_OVER} then job.{{column}} else excluded.{{column}} end")}
+    where job.status = 'pending' or {_OVER}""",
+    _FREED,
 )

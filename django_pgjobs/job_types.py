@@ -36,6 +36,13 @@ R = TypeVar("R")
 # it has ended. Neither must wait; each returns what else is to be called, where that may.
 Started = Callable[[Any], Callable[[], object] | None]
 Ended = Callable[[Any, Any], Callable[[], object] | None]
+_NOWHERE: Mapping[str, str] = {}
+# What `using()` cannot change, and where it is declared.
+_RUNNING = ("kind", "retry", "retry_on", "discard_on", "timeout", "ordered", "atomic")
+_OF_THE_KIND = {
+    **dict.fromkeys(("concurrency", "rate"), "@job, or for a queue into PGJOBS['QUEUES']"),
+    **dict.fromkeys((*_RUNNING, "takes_context", "aliases", "schedule"), "@job"),
+}
 _LARGEST = 2**28  # bytes: the settings, which may be faulty, are not asked for at import
 
 
@@ -128,7 +135,7 @@ class JobType(Generic[P, R]):
             InvalidOption: an option is unknown, has the wrong type or is out of range.
 
         """
-        refuse_unknown("using()", changes, Changes.__annotations__)
+        refuse_unknown("using()", changes, Changes.__annotations__, _OF_THE_KIND)
         other = copy.copy(self)
         other.options = replace(self.options, **changes)
         check_names(other)
@@ -194,9 +201,15 @@ def check_names(job_type: JobType[..., Any]) -> None:
         job_type.signature.check_names("key", [job_type.limits.key])
 
 
-def refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `InvalidOption` for an option that is not known, with the one that may be meant."""
+def refuse_unknown(
+    where: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] = _NOWHERE
+) -> None:
+    """Raise `InvalidOption` for an option that is not known, with the one, or the place, that may be meant."""
     for name in given:
+        if name in elsewhere:
+            raise InvalidOption(
+                f"{where} has no option {name!r}, which is one of the kind. Write it into {elsewhere[name]}."
+            )
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."

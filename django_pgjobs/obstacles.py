@@ -108,8 +108,8 @@ _ME = f"me as materialized (select * from {JOB} where id = %(id)s)"
 _OF_KEY = f"{KEYED} and concurrency_key = (select concurrency_key from me)"
 
 
-def _ahead(waiting: str, among: str) -> str:
-    """Return the count of due jobs that come before one, by priority, time and id.
+def _ahead(waiting: str, among: str, first: str) -> str:
+    """Return the count of due jobs that come before one, by priority, time and id, and `first` of them.
 
     They are counted in all the queues that one of the workers has which serve its own. In a lane of a higher
     priority they are all of them; the bound is one value in either case, so that the index ends where they
@@ -139,9 +139,9 @@ lane(queue, priority, run_at) as (
         select queue, priority, run_at from {JOB}
         where {among} and queue = lane.queue and priority < lane.priority {HEAD}) next
 )
-select count(*) from (
-    select from lane cross join me cross join lateral (
-        select from {JOB} where {among} and queue = lane.queue and priority = lane.priority
+select count(*), {first} from (
+    select lane.priority, job.* from lane cross join me cross join lateral (
+        select run_at, id from {JOB} where {among} and queue = lane.queue and priority = lane.priority
             and run_at <= {NOW} and (run_at, id) < ({before})
             and xmax not in (select transactionid from locker)
         order by run_at, id limit %(most)s) job
@@ -151,14 +151,16 @@ select count(*) from (
 
 
 # Run by explaining for a job without a key, and for one with a key: how many due ones come before it, those of
-# the key alone. Raw: jumps from lane to lane, as the full claim. Indexes: pgjobs_job_claim, pgjobs_job_keyed.
-AHEAD = _ahead(FREE, FREE)
-AHEAD_IN_KEY = _ahead(KEYED, _OF_KEY)
+# the key alone, and the first of these, unless they are too many to tell. Raw: jumps from lane to lane, as the
+# full claim. Indexes: pgjobs_job_claim, pgjobs_job_keyed.
+AHEAD = _ahead(FREE, FREE, "null")
+_FIRST = "(array_agg(id order by priority desc, run_at, id))[1]"
+AHEAD_IN_KEY = _ahead(KEYED, _OF_KEY, f"case when count(*) < %(most)s then {_FIRST} end")
 
 # Run by explaining for a job of a key whose jobs run in order. Index: pgjobs_job_order.
 AHEAD_IN_ORDER = f"""
 with {_ME}
-select count(*) from (
+select count(*), null from (
     select from {JOB} where {_OF_KEY} and (concurrency_key, id) < (select concurrency_key, id from me)
     order by concurrency_key, id limit %(most)s) ahead
 """

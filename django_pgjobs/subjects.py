@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from django.core.exceptions import ValidationError
+
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.refusals import shown
 
@@ -36,16 +38,19 @@ def identify(subject: object) -> tuple[str, str]:
     Several columns of a composite key are a JSON array of texts.
 
     Raises:
-        InvalidOption: it is no model instance, has no primary key, or one that is too long.
+        InvalidOption: it is no model instance, has no primary key, or one that is too long or that its
+            field cannot hold.
 
     """
     from django.db.models import Model  # noqa: PLC0415 -- usable before the apps are loaded
 
-    if not isinstance(subject, Model) or not subject._is_pk_set():  # type: ignore[attr-defined] # noqa: SLF001
+    is_instance = isinstance(subject, Model)
+    if not is_instance or not subject._is_pk_set():  # type: ignore[attr-defined] # noqa: SLF001
+        advice = "Save it first" if is_instance else "Pass the instance itself"
         raise InvalidOption(
-            f"subject must be a saved model instance, got {shown(subject)}. Pass the instance itself."
+            f"subject must be a saved model instance, got {shown(subject)}. {advice}."
         )
-    meta: Any = subject._meta.concrete_model._meta  # type: ignore[union-attr] # noqa: SLF001 -- Django's own API
+    meta: Any = subject._meta.concrete_model._meta  # type: ignore[attr-defined] # noqa: SLF001 -- Django's own API
     parts = [_text(field, subject) for field in meta.pk_fields]
     key = parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False)
     if len(key) > ID_LENGTH:
@@ -56,4 +61,10 @@ def identify(subject: object) -> tuple[str, str]:
 
 
 def _text(field: Any, subject: object) -> str:
-    return str(field.to_python(getattr(subject, field.attname)))
+    value = getattr(subject, field.attname)
+    try:
+        return str(field.to_python(value))
+    except ValidationError:
+        raise InvalidOption(
+            f"subject must have a primary key of its own type, got {shown(value)}. Pass what {field} can hold."
+        ) from None

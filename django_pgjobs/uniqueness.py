@@ -41,7 +41,8 @@ class Unique:
         period: instead of `until`, in seconds: from its enqueue so long, and as long as it is not
             finished.
         conflict: what becomes of an enqueue whose key is held: `"skip"` returns the holder,
-            `"replace"` gives a pending holder the new payload, time and options and returns it,
+            `"replace"` gives a pending holder the new payload, time and options, but for `max_attempts`,
+            and returns it,
             `"raise"` raises `DuplicateJob`.
 
     Raises:

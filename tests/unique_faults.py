@@ -27,7 +27,8 @@ def conflicts_are_errors() -> None:
 
 def keys_are_taken_in_any_order() -> None:
     """Insert the keys of a batch in an order that another batch may not have."""
-    for name in ("INSERT_OR_FIND", "INSERT_OR_HOLD", "INSERT_OR_REPLACE"):
+    replacing = ("INSERT_OR_REPLACE", "FREE_OR_REPLACE")
+    for name in ("INSERT_OR_FIND", "INSERT_OR_HOLD", "FREE_OR_FIND", *replacing):
         _change(name, "order by unique_key\n    on conflict", "order by random()\n    on conflict")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from django.db import models
-from django.db.models import Count, Q
+from django.db.models import Count, Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from django_pgjobs import checks, conf, deploy_checks
@@ -29,7 +29,7 @@ def kinds(patient: Patient) -> Said:
 
 
 def workers(patient: Patient) -> Said:
-    """Find workers that are silent, or dead and not cleared up after."""
+    """Find workers that are silent, or dead or gone and not cleared up after."""
     workers = Worker.objects.using(patient.alias)
     lease = datetime.timedelta(seconds=conf.get().lease)
     silent = workers.filter(died_at=None, heartbeat_at__lt=Now() - lease)
@@ -48,6 +48,18 @@ def workers(patient: Patient) -> Said:
             Severity.WARNING,
             what,
             "Start a worker, or run manage.py reapjobs. Later, look for who locks these rows.",
+        )
+    unknown = Job.objects.using(patient.alias).running().filter(locked_at__lt=Now() - lease)
+    lost = unknown.exclude(Exists(workers.filter(pk=OuterRef("locked_by"))))
+    if count := lost.count():
+        some = ", ".join(map(str, lost.order_by("id").values_list("id", flat=True)[:3]))
+        what = (
+            f"Running jobs are held by workers that have no row: {counted(count, 'job')}, {some}."
+        )
+        yield (
+            Severity.WARNING,
+            what,
+            "Start a worker, or run manage.py reapjobs, to have them taken back.",
         )
     lately = Q(died_at__gt=Now() - datetime.timedelta(days=1)) & ~Q(
         death__in=("stopped", "drained")

@@ -72,6 +72,14 @@ def _chosen(
             "--queue or --kind, or say --all.",
             returncode=2,
         )
+    sources = sorted(_MOVES[verb].sources)
+    # Any other would choose jobs that this verb leaves alone, and none besides.
+    if filters["status"] and filters["status"] not in sources:
+        raise CommandError(
+            f"--status must be {' or '.join(sources)} for {verb}, got {filters['status']!r}. Choose one of "
+            "them, or leave it out.",
+            returncode=2,
+        )
     if options["all"] and (given or ids):
         raise CommandError(
             f"--all must stand alone, got it with {'ids' if ids else 'filters'}. Leave one of them out.",
@@ -82,7 +90,7 @@ def _chosen(
         return jobs.filter(pk__in=ids), len(ids)
     if by_filter and "status" not in given:
         jobs = jobs.filter(status=by_filter)
-    jobs = jobs.filter(status__in=sorted(_MOVES[verb].sources))
+    jobs = jobs.filter(status__in=sources)
     return jobs, jobs.count()
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.utils import timezone
 
-NOTHING_DONE = FOUND = 1  # exit statuses beside 0
+NOTHING_DONE = NOTHING_FOUND = FOUND = 1  # exit statuses beside 0
 _WIDEST = 60  # characters of a cell
 _NONE = "-"
 

@@ -12,9 +12,10 @@ from django.db.models.functions import Cast, Now
 from django.utils import timezone
 
 from django_pgjobs import conf, explaining, masking, symptoms
+from django_pgjobs.explanations import Explanation
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.management import answers, arguments
-from django_pgjobs.management.answers import Answer
+from django_pgjobs.management.answers import NOTHING_FOUND, Answer
 from django_pgjobs.models import Job, JobQuerySet, Worker
 from django_pgjobs.queues import Depth, depths
 from django_pgjobs.sessions import execute_on_django
@@ -95,7 +96,7 @@ def _figures(depth: Depth, now: float) -> dict[str, Any]:
         "failed_in_last_hour": int(depth.failed),
         "oldest_due_seconds": None if depth.oldest is None else now - _seconds(depth.oldest),
         "paused_at": depth.paused_at,
-        "paused_by": depth.paused_by,
+        "paused_by": depth.paused_by or None,
     }
 
 
@@ -117,7 +118,7 @@ def list_jobs(database: str, options: dict[str, Any]) -> Answer:
         jobs = list(found.values(*_LISTED)[: limit + 1])
     has_more, jobs = len(jobs) > limit, jobs[:limit]
     for job in jobs:
-        job["last_error"] = job["last_error"].partition("\n")[0]
+        job["last_error"] = job["last_error"].partition("\n")[0] or None
     text = answers.table(
         _SHOWN,
         ([_attempts(job) if name == "attempts" else job[name] for name in _SHOWN] for job in jobs),
@@ -141,7 +142,8 @@ def show(database: str, options: dict[str, Any]) -> Answer:
     jobs: Any = JobQuerySet(Job, using=database).filter(pk=options["id"])
     found = jobs.annotate(**texts).values(*plain, *texts).first()
     if found is None:
-        raise CommandError(f"ID must be that of a job, got {options['id']}: there is none.")
+        return _gone(options)
+    found["last_error"] = found["last_error"] or None
     read = {column: masking.masked(masking.read(found[f"{column}_text"])) for column in _LARGE}
     fields = {name: read[name] if name in read else found[name] for name in names}
     return Answer(fields, answers.record(fields))
@@ -151,6 +153,17 @@ def explain(database: str, options: dict[str, Any]) -> Answer:
     """Say why a job is not running."""
     found = explaining.explain(options["id"], database)
     if found.answer == "gone":
+        return _gone(options)
+    return Answer(_explained(options["id"], found), answers.printable(found.text))
+
+
+def _gone(options: dict[str, Any]) -> Answer:
+    """Tell people of an error, and programs in the document that they read."""
+    if not options["json"]:
         raise CommandError(f"ID must be that of a job, got {options['id']}: there is none.")
-    data = {"id": options["id"], "answer": found.answer, "text": found.text, "facts": found.facts}
-    return Answer(data, answers.printable(found.text))
+    found = Explanation("gone")
+    return Answer(_explained(options["id"], found), found.text, NOTHING_FOUND)
+
+
+def _explained(job_id: int, found: Explanation) -> dict[str, Any]:
+    return {"id": job_id, "answer": found.answer, "text": found.text, "facts": found.facts}

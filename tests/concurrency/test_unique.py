@@ -329,4 +329,44 @@ def test_a_period_that_is_over_is_over_once(declare, sessions):
     other.commit()
 
 
+@pytest.mark.parametrize("conflict", ["skip", "replace"])
+def test_a_batch_holds_no_key_behind_the_one_that_it_waits_for(declare, sessions, conflict):
+    sync = declare("a", period=60, conflict=conflict)
+    low, high = sorted([1, 2], key=lambda a: sync._unique_key({"a": a}))
+    first = sync.enqueue(a=high)
+    first.cancel()
+    Job.objects.update(created_at=F("created_at") - DAY)
+    one, other = sessions
+    one.begin()
+    other.begin()
+
+    one.do(lambda: sync.enqueue(a=low))
+    batch = other.start(lambda _: sync.enqueue_many([{"a": high}, {"a": low}]))
+    assert other.waits_for(one, batch)
+    mine = one.run(lambda _: sync.enqueue(a=high).id)
+    one.commit()
+
+    assert mine != first.id
+    assert batch.result(timeout=10) == [mine, Job.objects.get(payload__a=low).id]
+    other.commit()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("conflict", ["skip", "replace"])
+def test_batches_whose_keys_were_held_for_a_period_never_wait_for_each_other(declare, conflict):
+    sync = declare("a", period=0.001, conflict=conflict)
+
+    def produce(seed):
+        chance = random.Random(seed)  # noqa: S311
+        try:
+            for _ in range(50):
+                ids = sync.enqueue_many({"a": chance.randrange(20)} for _ in range(15))
+                Job.objects.filter(pk__in=chance.sample(ids, 8)).cancel()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(produce, range(4)))
+
+
 LOCK = "select id from django_pgjobs_job where id = %(id)s for update"

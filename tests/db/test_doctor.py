@@ -258,6 +258,16 @@ def test_workers_that_are_silent_or_dead_and_hold_jobs():
     assert [str(silent) in told[0], str(dead) in told[1], "signal 9" in told[2]] == [True] * 3
 
 
+def test_jobs_that_are_held_by_no_worker_that_is_known():
+    lost, _young = (
+        rows.make("running", locked_by=4242, locked_at=since) for since in (rows.AGO, Now())
+    )
+    one = only("workers")
+    assert one.severity == WARNING
+    assert f"held by workers that have no row: 1 job, {lost.pk}." in one.what
+    assert "reapjobs" in one.do
+
+
 def test_workers_that_stopped_as_they_should_are_no_finding():
     rows.make_worker(died_at=Now(), death="stopped")
     rows.make_worker(died_at=rows.AGO, death="signal 9")

@@ -74,7 +74,9 @@ def test_a_job_that_was_cancelled():
 
 
 def test_a_blocked_job():
-    assert answer(rows.make("blocked")) == "blocked"
+    blocked = rows.make("blocked")
+    assert answer(blocked) == "blocked"
+    assert "reserved" in blocked.explain().text
 
 
 def test_a_running_job_names_its_worker_and_that_it_was_asked_to_stop():
@@ -318,6 +320,37 @@ def test_a_job_with_a_key_stands_in_the_line_of_its_key(kinds):
     assert rows.ids(taken())[:2] != [second.pk]
 
 
+def test_a_job_with_a_key_is_told_that_keys_take_turns_and_who_stands_first(kinds, monkeypatch):
+    wide, strict = (declare(f"upto{n}", concurrency=Limit(n)) for n in (5, 1))
+    worker()
+    wide.using(concurrency_key="partner").enqueue()
+    assert len(taken()) == 1
+    wide.using(concurrency_key="partner", priority=-9).enqueue()
+    first = strict.using(concurrency_key="partner", priority=9).enqueue()
+    second = wide.using(concurrency_key="partner").enqueue()
+    assert answer(second, behind=1, key="partner", first=first.pk) == "next"
+    assert answer(first) == "key_limit"
+    with monkeypatch.context() as patch:
+        patch.setattr(explaining, "MOST", 1)
+        assert answer(second, behind=1, first=None) == "next"
+    first.cancel()
+    assert answer(second, behind=0, first=None) == "next"
+    assert "Keys are served in turn" in second.explain().text
+    assert "Keys" not in noop.enqueue().explain().text
+
+
+def test_living_workers_that_do_not_know_the_kind_are_told(kinds):
+    new = job(kind="brand_new")(lambda: None)
+    knowing = worker()
+    waiting = new.enqueue()
+    assert answer(waiting, workers=1, unknowing=0) == "next"
+    old = worker()
+    Worker.objects.filter(pk=old).update(kinds={})
+    assert knowing != old
+    assert answer(waiting, workers=2, unknowing=1) == "next"
+    assert "1 of them does not know its kind" in waiting.explain().text
+
+
 def test_in_order_the_line_is_that_of_the_ids(kinds, monkeypatch):
     apply = declare("apply", concurrency=Limit(1, key="customer"), ordered=True)
     worker()
@@ -409,6 +442,26 @@ def test_a_locked_row_names_the_process_that_holds_it(other_session, how):
     assert answer(waiting, process=pid) == "locked"
     other_session.rollback()
     assert answer(waiting) == "unserved"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_is_said_to_have_locked_a_row_only_where_one_claims_by_transaction(other_session):
+    waiting = noop.enqueue()
+    other_session.execute(f"select from django_pgjobs_job where id = {waiting.pk} for update")
+    for by_transaction in (False, True):
+        worker(by_transaction=by_transaction)
+        assert answer(waiting) == "locked"
+        found = waiting.explain()
+        assert found.facts["by_transaction"] == by_transaction
+        assert ("worker" in found.text) == by_transaction
+
+
+def test_a_lock_whose_holder_is_not_known():
+    found = explanations.Explanation(
+        "locked", {"process": None, "at": None, "by_transaction": False}
+    )
+    assert "is not known" in found.text
+    assert "None" not in found.text
 
 
 @pytest.mark.django_db(transaction=True)

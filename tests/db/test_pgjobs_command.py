@@ -172,6 +172,22 @@ def test_a_job_that_is_not_there(verb):
     error = refused(verb, 10**9)
     assert error.returncode == 1
     assert str(error) == f"ID must be that of a job, got {10**9}: there is none."
+    assert asked(verb, 10**9, status=1) == {
+        "id": 10**9,
+        "answer": "gone",
+        "text": "There is no such job any more.",
+        "facts": {},
+    }
+
+
+def test_in_json_what_is_not_there_is_null():
+    job = rows.make()
+    Queue.objects.create(name="mail", paused_at=rows.AGO)
+    [mail] = [one for one in asked("stats")["queues"] if one["queue"] == "mail"]
+    assert mail["paused_at"] is not None
+    assert mail["paused_by"] is None
+    assert asked("list")["jobs"][0]["last_error"] is None
+    assert asked("show", job.pk)["last_error"] is None
 
 
 def test_explain_says_what_the_job_says():
@@ -220,6 +236,25 @@ def test_acts_must_be_told_on_what(verb):
     for arguments in ((), ("--all", "--kind", "a"), ("--all", job.pk)):
         assert refused(verb, *arguments).returncode == 2
     assert rows.row(job) == before
+
+
+@pytest.mark.parametrize(
+    ("verb", "status", "those"),
+    [
+        ("retry", "pending", "cancelled or failed"),
+        ("retry", "running", "cancelled or failed"),
+        ("retry", "done", "cancelled or failed"),
+        ("cancel", "done", "pending or running"),
+        ("cancel", "failed", "pending or running"),
+        ("cancel", "cancelled", "pending or running"),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_status_that_an_act_cannot_change_is_wrong_usage(verb, status, those, named):
+    job = rows.make(status)
+    error = refused(verb, *[job.pk] * named, "--status", status)
+    assert error.returncode == 2
+    assert str(error).startswith(f"--status must be {those} for {verb}, got {status!r}. ")
 
 
 @pytest.mark.parametrize("option", ["--queue", "--kind"])

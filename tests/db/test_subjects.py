@@ -86,6 +86,21 @@ def test_keys_are_named_by_the_value_that_the_database_knows():
         identify(User(pk=10**200))
 
 
+def test_a_key_that_its_field_cannot_hold_is_refused():
+    with pytest.raises(
+        InvalidOption, match=r"^subject must have a primary key of its own type, got"
+    ):
+        Job.objects.for_subject(Group(pk="abc"))
+
+
+def test_an_instance_without_a_key_is_to_be_saved_and_what_is_none_to_be_passed():
+    for unsaved in (Group(), Group(pk=1)):
+        with pytest.raises(InvalidOption, match=r"Save it first\.$"):
+            about(unsaved)
+    with pytest.raises(InvalidOption, match=r"Pass the instance itself\.$"):
+        about(7)
+
+
 @pytest.mark.parametrize("bad", [User, "auth.user:1", 7, User(username="u"), Group(pk=1)])
 def test_what_is_no_saved_instance_is_refused(bad, django_assert_num_queries):
     with django_assert_num_queries(0), pytest.raises(InvalidOption, match=r"^subject must be a"):

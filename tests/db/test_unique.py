@@ -323,6 +323,24 @@ def test_replace_moves_the_pending_job_on(declare, django_user_model):
     assert Job.objects.count() == 1
 
 
+def test_replace_leaves_a_job_the_attempts_that_it_has_had(declare):
+    sync = declare("a", conflict="replace", until="finished").using(max_attempts=3)
+    first = sync.enqueue(a=1, b=1)
+    claimed()
+    first.refresh_from_db()
+    settle(execute, 7, [Failed(claim_of(first), ERROR, 60.0)])
+    first.refresh_from_db()
+
+    again = sync.using(max_attempts=9, concurrency_key="k").enqueue(a=1, b=2)
+
+    assert (again, again.payload["b"], again.concurrency_key) == (first, 2, "k")
+    kept = ("id", "created_at", "attempts", "max_attempts", "errors", "last_error")
+    assert {name: getattr(again, name) for name in kept} == {
+        name: getattr(first, name) for name in kept
+    }
+    assert (again.attempts, again.max_attempts) == (1, 3)
+
+
 def test_replace_makes_a_new_job_where_the_other_has_started(declare):
     sync = declare("a", conflict="replace")
     first = sync.enqueue(a=1, b=1)

@@ -265,6 +265,22 @@ def test_using_refuses_an_option_that_it_does_not_have(option):
         get_job("noop").using(**{option: "x"})
 
 
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [
+        ("rate", r"@job, or for a queue into PGJOBS\['QUEUES'\]"),
+        ("concurrency", r"@job, or for a queue into PGJOBS\['QUEUES'\]"),
+        *((name, "@job") for name in ("ordered", "schedule", "retry", "timeout", "kind")),
+    ],
+)
+def test_using_says_where_an_option_of_the_kind_belongs(option, place):
+    said = (
+        rf"^using\(\) has no option '{option}', which is one of the kind\. Write it into {place}\.$"
+    )
+    with pytest.raises(InvalidOption, match=said):
+        get_job("noop").using(**{option: 3})
+
+
 def test_a_job_type_says_what_it_is():
     assert repr(get_job("noop")).startswith("<JobType noop: noop (")
 
