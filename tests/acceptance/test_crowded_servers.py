@@ -26,6 +26,7 @@ MOST = 25
 def server() -> Iterator[EmbeddedPostgres]:
     with EmbeddedPostgres(fsync=False, settings={"max_connections": str(MOST)}) as server:
         ask(server, f"create role {ROLE} login")
+        ask(server, f"alter database postgres owner to {ROLE}")
         ask(server, f"grant all on schema public to {ROLE}")
         yield server
 
