@@ -19,12 +19,11 @@ from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its
 from django.db import transaction
 
 from django_pgjobs import registry
-from django_pgjobs.exceptions import InvalidOption, InvalidPayload
+from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.options import check_delay, check_kind, check_queue, check_run_at
-from django_pgjobs.payloads import MAX_DEPTH
 from django_pgjobs.tasks import framework, signals, task_types
 from django_pgjobs.tasks.declaring import PgJobsTask
-from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist, normalize_json
+from django_pgjobs.tasks.framework import InvalidTask, TaskResultDoesNotExist
 
 _ID = re.compile(r"[1-9][0-9]{0,18}")
 _SETTINGS = {"BACKEND", "QUEUES", "OPTIONS"}  # what the framework reads
@@ -78,7 +77,7 @@ class PgJobsBackend(framework.BaseTaskBackend):
 
         self.validate_task(task)
         task_type = task_types.of(task)
-        args, kwargs = _as_json(task, args), _as_json(task, kwargs)
+        args, kwargs = task_types.as_json(task, args), task_types.as_json(task, kwargs)
         # One INSERT needs no transaction; what a receiver may refuse does.
         heard = signals.enqueued_is_heard()
         with transaction.atomic(using=results.database()) if heard else nullcontext():
@@ -165,16 +164,6 @@ def _are_names(queues: object) -> bool:
         and not isinstance(queues, str)
         and all(isinstance(queue, str) for queue in queues)
     )
-
-
-def _as_json(task: Any, arguments: Any) -> Any:
-    try:
-        return normalize_json(arguments)
-    except RecursionError:
-        raise InvalidPayload(
-            f"The arguments of {task.module_path} must be nested at most {MAX_DEPTH} deep, got more. "
-            "Pass less, or a cycle's parts by their ids."
-        ) from None
 
 
 def _is_id(text: object) -> bool:

@@ -25,6 +25,7 @@ from django_pgjobs.exceptions import InvalidOption, InvalidPayload
 from django_pgjobs.job_types import JobType, check_names
 from django_pgjobs.limits import Limits
 from django_pgjobs.options import Options, check_timeout
+from django_pgjobs.payloads import MAX_DEPTH
 from django_pgjobs.retries import check_retries
 from django_pgjobs.tasks import contexts, framework, signals
 from django_pgjobs.tasks.framework import normalize_json
@@ -94,8 +95,7 @@ class TaskType(JobType[..., Any]):
 
     def payload_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the payload of a call of the task; raise as the `enqueue()` of its backend does."""
-        values: Any = normalize_json(list(args))
-        named: Any = normalize_json(kwargs)
+        values, named = as_json(self.task, list(args)), as_json(self.task, kwargs)
         if self.spread:
             return {"args": values, "kwargs": named}
         return self.signature.bind(self.kind, values, named)
@@ -118,6 +118,17 @@ class TaskType(JobType[..., Any]):
         names = [name for name in self.signature.names[:positional] if name in payload]
         rest = {name: value for name, value in payload.items() if name not in names}
         return [payload[name] for name in names], rest
+
+
+def as_json(task: Any, arguments: Any) -> Any:
+    """Return arguments as JSON has them, as the framework does; raise `InvalidPayload` for too deep ones."""
+    try:
+        return normalize_json(arguments)
+    except RecursionError:
+        raise InvalidPayload(
+            f"The arguments of {task.module_path} must be nested at most {MAX_DEPTH} deep, got more. "
+            "Pass less, or a cycle's parts by their ids."
+        ) from None
 
 
 def of(task: Any) -> TaskType:

@@ -45,6 +45,13 @@ def test_the_arguments_of_a_task_pass_as_its_own_enqueue_passes_them():
         perform(tasks.add_up)
 
 
+def test_arguments_that_are_nested_too_deep_are_refused_as_by_its_own_enqueue():
+    deep = []
+    deep.append(deep)
+    with pytest.raises(InvalidPayload, match="deep"):
+        perform(tasks.give_back, deep)
+
+
 def test_a_performed_task_is_nobody_elses_news(caplog):
     caplog.set_level(logging.DEBUG, "django_pgjobs")
     signals = [framework.signals.task_started, framework.signals.task_finished]
