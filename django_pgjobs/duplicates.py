@@ -63,7 +63,7 @@ class _Placed(NamedTuple):
     """The job that has a key now: a new one, or one that was there."""
 
     id: int
-    new: bool
+    new: bool | None  # None: its key is free now, and is asked for again
     created_at: datetime.datetime | None
     run_at: datetime.datetime | None
     due: bool
@@ -149,18 +149,22 @@ def _ask_until_told(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
     raise _hidden(call.row["kind"])
 
 
-def _ask(call: _Call, entries: Sequence[Entry]) -> list[_Placed]:
+def _ask(call: _Call, entries: Sequence[Entry], before: Sequence[_Placed] = ()) -> list[_Placed]:
+    """Ask once, and once more for keys that were freed, by the ids and the time of `before`."""
     enqueueing.refuse_limits(call.row["queue"], *entries)
-    given = call.row | enqueueing.arrays(entries) | {"period": call.rule.seconds}
+    given = call.row | enqueueing.arrays(entries)
+    given |= {"period": call.rule.seconds, "ids": [one.id for one in before]}
+    if before:
+        given["run_at"] = before[0].run_at
     with connections[call.alias].cursor() as cursor:
         cursor.execute(call.statement, given)
         rows = sorted(cursor.fetchall())
     if len(rows) < len(entries):
         raise _AskAgain
     placed = [_Placed(*row[1:]) for row in rows]
-    freed = [n for n, (_position, id_, *_) in enumerate(rows) if id_ is None]
+    freed = [n for n, one in enumerate(placed) if one.new is None]
     if freed:
-        again = _ask(call, [entries[n] for n in freed])
+        again = _ask(call, [entries[n] for n in freed], [placed[n] for n in freed])
         for n, one in zip(freed, again, strict=True):
             placed[n] = one
     return placed

@@ -86,9 +86,10 @@ def insert_unless_held(holders: str, conflict: str = "do nothing", more: str = "
     """
     return f"""
 with given as materialized (
-    select nextval(pg_get_serial_sequence('{JOB}', 'id')) as id, given.*
-    from unnest(%(unique_keys)s::text[], %(payloads)s::text[], %(concurrency_keys)s::text[])
-        with ordinality as given(unique_key, payload, concurrency_key, position)
+    select coalesce(drawn, nextval(pg_get_serial_sequence('{JOB}', 'id'))) as id, given.*
+    from unnest(%(unique_keys)s::text[], %(payloads)s::text[], %(concurrency_keys)s::text[],
+            %(ids)s::bigint[])
+        with ordinality as given(unique_key, payload, concurrency_key, drawn, position)
     order by position
 ),
 {holders},
@@ -143,10 +144,11 @@ INSERT_OR_REPLACE = insert_unless_held(
 )
 
 # For rules with a period. A job that has had its key for as long loses it, where a new one would be inserted:
-# so each key is still taken once, in its turn. The answer has a row without an id then, and the key, which
-# is that of this transaction alone, is asked for again. The key is what the row had before the statement.
+# so each key is still taken once, in its turn. The answer says of it neither new nor old, and the key, which
+# is that of this transaction alone, is asked for again with the id and the time that it was given: a batch keeps
+# its order. The key is what the row had before the statement.
 _FREED = f"""union all
-select position, null, false, null, null, false
+select position, given.id, null, null, {_RUN_AT}, false
 from placed join ({_HELD}) held using (id) join given on given.unique_key = held.unique_key
 where placed.unique_key is null
 """

@@ -193,10 +193,11 @@ _JUMPS = f"""
     )
     select * from lane limit {SCAN}"""
 
+# All that chooses queues stands before their order: a join behind it could lose it.
 _IN_TURN = f"""visited as (
     select row_number() over () as n, lane.*
-    from (select name from served order by name) served cross join lateral ({_JUMPS}) lane
-    where served.name >= %(from_queue)s and {_OPEN}
+    from (select name from served where name >= %(from_queue)s and {_OPEN} order by name) served
+    cross join lateral ({_JUMPS}) lane
     limit {SCAN}
 )"""
 

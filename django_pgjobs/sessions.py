@@ -58,6 +58,9 @@ _PREPARED_AFTER = 5  # executions, as by psycopg's own default, where the projec
 # Seconds that a plan is kept. A table can grow by a million rows before its statistics say so, and
 # with them the server would drop plans by itself.
 _PLANS_KEPT = 10.0
+# The server guesses that jumps along an index find thousands of rows each, and would compile what takes it
+# a millisecond for a tenth of a second or more.
+_NO_JIT = "jit = off"
 _CANCEL = 0.5  # seconds that the request to cancel a statement may take
 
 # When a silent peer is given up, where the project does not say: after some 25 seconds.
@@ -92,6 +95,7 @@ class Session:
         """Remember the alias; the connection opens with the first statement."""
         self.alias = alias
         self._wrapper: BaseDatabaseWrapper | None = None
+        self._direct = True  # whether nobody stands between
         self._begin: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._since: float | None = None  # when the statement began that is not answered yet
         self._plan_anew = math.inf  # by the monotonic clock
@@ -159,7 +163,7 @@ class Session:
 
     def _execute(self, sql: str, params: Params, patience: float | None = None) -> Rows:
         connection = self._connect()
-        if patience is not None:
+        if patience is not None or not self._direct:
             return _execute_as_one(connection, sql, params, patience)
         with self._begin(), connection.cursor() as cursor:
             if time.monotonic() >= self._plan_anew:
@@ -180,31 +184,35 @@ class Session:
         connection: psycopg.Connection[Any] = wrapper.connection
         asked = "select pg_backend_pid(), current_setting('default_transaction_isolation')"
         [(backend, level)] = connection.execute(asked).fetchall()
-        direct = backend == connection.info.backend_pid  # what stands between names another one
+        # What stands between names another one.
+        self._direct = backend == connection.info.backend_pid
+        self._plan_anew, self._begin = math.inf, nullcontext
+        if not self._direct:
+            return  # to _execute_as_one(): what is set here could be set for others
+        connection.execute(f"set {_NO_JIT}")
         threshold = wrapper.settings_dict["OPTIONS"].get("prepare_threshold", _PREPARED_AFTER)
-        self._plan_anew = math.inf
-        if direct and threshold is not None:
+        if threshold is not None:
             connection.cursor_factory = psycopg.Cursor
             connection.prepare_threshold = threshold
             self._plan_anew = time.monotonic() + _PLANS_KEPT
-        self._begin = nullcontext  # autocommit costs no statement of its own
-        if level != "read committed":
+        if level != "read committed":  # in autocommit no statement of its own is needed
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             self._begin = connection.transaction
 
 
 def _execute_as_one(
-    connection: psycopg.Connection[Any], sql: str, params: Params, patience: float
+    connection: psycopg.Connection[Any], sql: str, params: Params, patience: float | None
 ) -> Rows:
-    """Run a statement that waits for a lock only so long, and its settings, as one message.
+    """Run a statement and its settings as one message; with `patience` it waits so long for a lock.
 
     So it is one transaction too, for a pooler may share the session: nobody who stands still, or whose
     network does, can leave it open with rows locked.
     """
-    limit = f"set local lock_timeout = '{patience * 1000:.0f}ms'"
-    level = "set local transaction_isolation = 'read committed'"
+    settings = ["transaction_isolation = 'read committed'", _NO_JIT]
+    if patience is not None:
+        settings.append(f"lock_timeout = '{patience * 1000:.0f}ms'")
     with psycopg.ClientCursor(connection) as cursor:  # the only kind that sends several at once
-        cursor.execute(f"{level}; {limit}; {sql}", params)
+        cursor.execute("; ".join([*(f"set local {each}" for each in settings), sql]), params)
         while cursor.nextset():
             pass
         return cursor.fetchall() if cursor.description else []

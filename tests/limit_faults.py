@@ -127,6 +127,20 @@ def late_looks_cost_starts() -> None:
     limits.LATE = 0.0
 
 
+def queues_are_ordered_before_a_join() -> None:
+    """Choose among the queues after they were put in order, by a join that may lose it."""
+    shut = " and not exists (select from open where name = served.name and (free <= 0 or wait > 0))"
+    _change_find(f"{shut} order by name) served", " order by name) served")
+    _change_find("lane\n    limit 500", f"lane\n    where true{shut}\n    limit 500")
+
+
+def statements_are_compiled() -> None:
+    """Let the server compile what it takes for expensive."""
+    from django_pgjobs import sessions  # noqa: PLC0415 -- likewise
+
+    sessions._NO_JIT = "jit = on"
+
+
 def _change_find(old: str, new: str) -> None:
     _change_lanes("find", old, new)
 
@@ -165,5 +179,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         old_rates_hold,
         changed_rates_pay_for_all,
         late_looks_cost_starts,
+        queues_are_ordered_before_a_join,
+        statements_are_compiled,
     )
 }

@@ -115,6 +115,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "keys-are-taken-in-any-order": (
         f"{_RIVALS}test_of_many_who_enqueue_the_same_keys_each_is_told_of_the_one_job_there_is",
     ),
+    "freed-keys-come-last": (
+        "db/test_unique.py::test_a_batch_keeps_its_order_where_periods_are_over",
+    ),
     # limits
     "gates-stand-open": (
         f"{_LIMITS}test_what_one_session_is_claiming_another_counts_though_it_cannot_see_it",
@@ -154,6 +157,13 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "late-looks-cost-starts": (
         "db/test_rates.py::test_a_worker_that_looks_late_starts_as_many_as_if_it_had_been_in_time",
+    ),
+    "queues-are-ordered-before-a-join": (
+        "db/test_limit_plans.py::test_a_look_at_a_key_that_is_held_up_reads_some_pages_of_each_queue",
+    ),
+    "statements-are-compiled": (
+        "db/test_isolation.py::test_the_workers_own_statements_are_never_compiled",
+        "acceptance/test_poolers.py::test_what_a_worker_sets_is_set_for_its_own_statement",
     ),
     # handlers
     "stuck-is-retried-at-once": (

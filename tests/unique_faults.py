@@ -56,6 +56,12 @@ def batches_keep_a_part() -> None:
     duplicates.transaction = Kept
 
 
+def freed_keys_come_last() -> None:
+    """Give those of a batch whose keys had to be freed other ids than were drawn for them."""
+    for name in ("FREE_OR_FIND", "FREE_OR_REPLACE"):
+        _change(name, "coalesce(drawn, nextval(", "coalesce(null, nextval(")
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -66,5 +72,6 @@ FAULTS: dict[str, Callable[[], None]] = {
         running_jobs_are_replaced,
         finders_lock,
         batches_keep_a_part,
+        freed_keys_come_last,
     )
 }

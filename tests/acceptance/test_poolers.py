@@ -17,7 +17,7 @@ from django.db import connection, connections, transaction
 
 from django_pgjobs import aenqueue, enqueue
 from django_pgjobs.models import Job, Worker
-from django_pgjobs.sessions import connect
+from django_pgjobs.sessions import Session, connect
 from tests.app.connection_probes import use_orm
 from tests.app.jobs import anoop, boom
 from tests.app.probes import hold, record
@@ -61,6 +61,12 @@ def counts() -> Counter[str]:
     return Counter(Job.objects.values_list("status", flat=True))
 
 
+def _of_both(execute, statement):
+    """Ask both sessions, once both are there."""
+    asked = [execute(statement).fetchone() for _ in range(4)]
+    return asked if len({session for session, *_ in asked}) == 2 else None
+
+
 def assert_sessions_hold_nothing(pooler) -> None:
     """Ask each session of the pooler what was left in it; what the pooler itself sets is its own."""
     held = """
@@ -72,8 +78,7 @@ def assert_sessions_hold_nothing(pooler) -> None:
                 'TimeZone')), current_user = session_user
     """
     with closing(connect("default")) as wrapper:
-        asked = [wrapper.connection.execute(held).fetchone() for _ in range(4)]
-    assert len({session for session, *_ in asked}) == 2
+        asked = eventually(lambda: _of_both(wrapper.connection.execute, held))
     assert all(left == [[], [], [], [], [], True] for _, *left in map(list, asked)), asked
 
 
@@ -94,6 +99,31 @@ def test_callers_need_no_session(through, pooler):
     assert Job.objects.delayed().count() == 1
     call_command("reapjobs", verbosity=0)
     assert counts() == {"pending": 4, "cancelled": 6_000}
+    assert_sessions_hold_nothing(pooler)
+
+
+@pytest.fixture
+def strict():
+    """New transactions of this database are serializable by default."""
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+
+    def alter(change):
+        with connection.cursor() as cursor:
+            cursor.execute(f"alter database {database} {change}")
+
+    alter("set default_transaction_isolation to serializable")
+    yield
+    alter("reset default_transaction_isolation")
+
+
+def test_what_a_worker_sets_is_set_for_its_own_statement(strict, through, pooler):
+    asked = "select current_setting('transaction_isolation'), current_setting('jit')"
+    session = Session("default")
+
+    answers = [session.execute(asked, {}, patience) for patience in (None, None, 1.0, 1.0)]
+    session.close()
+
+    assert answers == [[("read committed", "off")]] * 4
     assert_sessions_hold_nothing(pooler)
 
 

@@ -143,3 +143,12 @@ def test_tickers_side_by_side_make_one_job_for_each_tick():
 
     assert set(Counter(ticks()).values()) == {1}
     assert not any(each._complained > 0 for each in tickers)
+
+
+def test_the_workers_own_statements_are_never_compiled(session):
+    with connection.cursor() as cursor:
+        cursor.execute("show jit")
+        assert cursor.fetchone() == ("on",)
+
+    assert session.execute("show jit", {}) == [("off",)]
+    assert session.execute("show jit", {}, patience=1.0) == [("off",)]

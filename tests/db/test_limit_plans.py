@@ -20,7 +20,6 @@ from tests.db.test_plans import KEYED_INDEX, RUNNING_INDEX, modes, session  # no
 pytestmark = pytest.mark.django_db  # for the test database alone
 
 MANY = 100_000
-JIT = 100_000  # the estimated cost above which the server compiles a plan, for a tenth of a second or more
 DUE_INDEX = "pgjobs_job_keyed_due"
 RUNNING_KEYED, ORDER = "pgjobs_job_running_keyed", "pgjobs_job_order"
 
@@ -87,7 +86,6 @@ def test_a_look_reads_some_pages_of_each_lane_that_it_passes(filled, params, all
     assert {JOB, gates.GATE}.isdisjoint(plan.seq_scans)
     assert plan.nodes[0]["Actual Rows"] == 8  # the free ones, and no lane more was passed
     assert plan.buffers < 300
-    assert plan.nodes[0]["Total Cost"] < JIT
 
 
 @modes
@@ -101,7 +99,6 @@ def test_a_look_among_what_is_due_reads_the_first_of_it(filled, params, all_queu
     assert DUE_INDEX in plan.indexes
     assert {JOB, gates.GATE}.isdisjoint(plan.seq_scans)
     assert plan.buffers < 800
-    assert plan.nodes[0]["Total Cost"] < JIT
 
 
 @modes
@@ -145,7 +142,6 @@ def test_a_claim_reads_what_it_takes(filled, params, mode):
     assert KEYED_INDEX in plan.indexes
     assert JOB not in plan.seq_scans
     assert plan.buffers < 400
-    assert plan.nodes[0]["Total Cost"] < JIT
 
 
 @modes

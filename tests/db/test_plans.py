@@ -247,7 +247,7 @@ def test_a_unique_key_is_found_by_its_index(filled, mode):
 
 
 KEYED = {"unique_keys": [f"key {DUE}", "another"], "kind": "noop", "delay": 0.0}
-NEW_ROW = dict.fromkeys(("run_at", "subject_type", "subject_id", "meta")) | {
+NEW_ROW = dict.fromkeys(("ids", "run_at", "subject_type", "subject_id", "meta")) | {
     "payloads": ["{}", "{}"],
     "concurrency_keys": [None, None],
     "queue": "default",

@@ -266,6 +266,22 @@ def test_for_a_period_a_key_is_held_from_the_enqueue_whatever_becomes_of_the_job
     assert row(first)["unique_key"] is None
 
 
+@pytest.mark.parametrize("conflict", ["skip", "replace"])
+def test_a_batch_keeps_its_order_where_periods_are_over(declare, conflict):
+    sync = declare("a", period=DAY, conflict=conflict)
+    old = sync.enqueue_many({"a": n} for n in (1, 3))
+    claimed()
+    for held in Job.objects.filter(pk__in=old):
+        end(held)
+    Job.objects.update(created_at=F("created_at") - DAY)
+
+    ids = sync.enqueue_many({"a": n} for n in range(5))
+
+    assert ids == sorted(ids)
+    assert not set(ids) & set(old)
+    assert list(Job.objects.pending().order_by("run_at", "pk").values_list("pk", flat=True)) == ids
+
+
 def test_after_a_period_a_job_that_is_not_finished_still_holds_its_key(declare):
     sync = declare(period=60)
     first = sync.enqueue(a=1)

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests import faults
 from tests.model import driver
 from tests.model.machine import KINDS, Lifecycle
 
@@ -27,8 +26,8 @@ def profile():
     """A fixed set of examples, or as many others as the environment asks for."""
     asked = int(os.environ.get(VARIABLE, "0"))
     phases = set(Phase) - {Phase.explain}
-    if faults.VARIABLE in os.environ:
-        phases -= {Phase.shrink}  # that it fails is all that is asked
+    if not asked:
+        phases -= {Phase.shrink}  # minutes of it: that it fails is told at once
     return settings(
         max_examples=asked or EXAMPLES,
         stateful_step_count=STEPS,
