@@ -131,11 +131,11 @@ def queues_are_ordered_before_a_join() -> None:
     """Choose among the queues after they were put in order, by a join that may lose it."""
     from django_pgjobs import limited_lanes  # noqa: PLC0415 -- likewise
 
-    shut = f" and {limited_lanes._OPEN}"
-    changed = limited_lanes._IN_TURN.replace(shut, "").replace(
-        "limit 500\n)", f"where true{shut} limit 500\n)"
+    chosen = f"where name >= %(from_queue)s and {limited_lanes._OPEN}"
+    changed = limited_lanes._IN_TURN.replace(chosen, "").replace(
+        "limit 500\n)", f"{chosen.replace(' name', ' served.name', 1)} limit 500\n)"
     )
-    assert changed.count(shut) == 1
+    assert changed.count("from_queue") == 2, changed
     limited_lanes._IN_TURN = changed
 
 

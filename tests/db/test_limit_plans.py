@@ -15,7 +15,7 @@ from django_pgjobs import Limit, Rate, gates, limited_lanes
 from django_pgjobs.claims import Claimer
 from tests.db.limited import claimer, declare
 from tests.db.plans import JOB, WORKER, explain
-from tests.db.test_plans import KEYED_INDEX, RUNNING_INDEX, modes, session  # noqa: F401 -- a fixture
+from tests.db.test_plans import KEYED_INDEX, QUEUE, RUNNING_INDEX, modes, session  # noqa: F401 -- a fixture
 
 pytestmark = pytest.mark.django_db  # for the test database alone
 
@@ -56,7 +56,7 @@ insert into {JOB} (kind) select 'noop' from generate_series(1, 1000);
 def filled(request, session):  # noqa: F811
     session.execute(f"truncate {JOB}, {gates.GATE}; analyze {JOB}, {gates.GATE}; {FILL}")
     if request.param == "all of it":
-        session.execute(f"analyze {JOB}, {gates.GATE}")
+        session.execute(f"analyze {JOB}, {gates.GATE}, {WORKER}, {QUEUE}")
     yield session
     session.execute(f"truncate {gates.GATE}")
 
