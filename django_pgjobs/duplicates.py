@@ -171,7 +171,8 @@ def _ask(call: _Call, entries: Sequence[Entry], before: Sequence[_Placed] = ()) 
         try:
             cursor.execute(call.statement, given)
         except ProgrammingError as error:
-            _explain(error, call.rule)
+            in_place = call.rule.locks or call.rule.period is not None
+            roles.explain(error, "replacer" if in_place else "producer")
             raise
         rows = sorted(cursor.fetchall())
     if len(rows) < len(entries):
@@ -183,15 +184,6 @@ def _ask(call: _Call, entries: Sequence[Entry], before: Sequence[_Placed] = ()) 
         for n, one in zip(freed, again, strict=True):
             placed[n] = one
     return placed
-
-
-def _explain(error: ProgrammingError, rule: Unique) -> None:
-    if not rule.locks and rule.period is None:
-        roles.explain(error, "producer")
-    elif rule.period is not None and rule.conflict == "replace":
-        roles.explain(error, "replacer", roles.READ_TO_REPLACE)
-    else:
-        roles.explain(error, "replacer")
 
 
 def _hidden(kind: str) -> PgJobsError:

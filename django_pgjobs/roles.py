@@ -7,8 +7,8 @@
     viewer     reads: the admin, `pgjobs stats`, `list`, `show`, `explain`
 
 Invariant: grants, policies, what a worker asks for at its start and what an error advises are all made of
-PRIVILEGES and POLICIES; a producer can read of the jobs of others what tells that they are there, never what
-they are about.
+PRIVILEGES and POLICIES; a producer can read of the jobs of others that they are there, never what they are
+about.
 """
 
 from __future__ import annotations
@@ -76,7 +76,12 @@ PRIVILEGES: Mapping[str, tuple[Privilege, ...]] = {
     "producer": _PRODUCER,
     "replacer": (
         _PRODUCER[0],
-        Privilege(JOB, "select", (*READ_BY_PRODUCERS, "status", "finished_at")),
+        # The server counts what ON CONFLICT writes from `excluded` as read.
+        Privilege(
+            JOB,
+            "select",
+            tuple(dict.fromkeys((*READ_BY_PRODUCERS, "status", "finished_at", *_REPLACED))),
+        ),
         Privilege(JOB, "update", (*_REPLACED, "unique_key")),
         _PRODUCER[2],
     ),
@@ -200,7 +205,7 @@ def _name(part: str, one: Policy) -> str:
     return f"pgjobs_{part}_{one.command}"
 
 
-def explain(error: ProgrammingError, part: str, *more: Privilege) -> None:
+def explain(error: ProgrammingError, part: str) -> None:
     """Add to what the server refused what a role needs for it. The error stays what it is."""
     cause = error.__cause__
     if isinstance(cause, errors.UndefinedTable):
@@ -209,23 +214,15 @@ def explain(error: ProgrammingError, part: str, *more: Privilege) -> None:
             f"tables: run manage.py pgjobs grants --{part} ROLE, and what it prints as their owner."
         )
     elif isinstance(cause, errors.InsufficientPrivilege):
-        needed = ", ".join(map(str, (*PRIVILEGES[part], *more)))
-        by_row = " and, where row security is on, its policies (--row-security)"
+        needed = ", ".join(map(str, PRIVILEGES[part]))
         advice = (
-            f"The role of this connection must have what a {part} needs{by_row}: {needed}. Run manage.py "
-            f"pgjobs grants --{part} ROLE, and what it prints as the owner of the tables."
+            f"The role of this connection must have what a {part} needs: {needed}; and where row security "
+            f"is on, a {part}'s policies. Run manage.py pgjobs grants --{part} ROLE, with --row-security for "
+            "the policies, and what it prints as the owner of the tables."
         )
-        if more:
-            advice += f" It leaves out {', '.join(map(str, more))}: grant that by hand."
     else:
         return
     error.add_note(advice)
-
-
-# A rule that replaces and has a period keeps, or replaces, each of these in one statement, and so reads them.
-READ_TO_REPLACE = Privilege(
-    JOB, "select", tuple(column for column in _REPLACED if column not in READ_BY_PRODUCERS)
-)
 
 
 def quoted(name: str) -> str:
