@@ -208,9 +208,10 @@ class PrivilegeMissing(PgJobsError):
     def of(cls, role: str, part: str, alias: str, missing: Sequence[str], *, by_row: bool) -> Self:
         """Name the role, what it is to be, and what it lacks."""
         option = " --row-security" if by_row else ""
+        hidden = " Row security hides what no policy shows." if by_row else ""
         return cls(
             f"The role {role!r} must have what a {part} needs on the database {alias!r}, got no "
-            f"{', no '.join(missing)}. Run manage.py pgjobs grants --{part} {shlex.quote(role)}{option}, and what it "
+            f"{', no '.join(missing)}.{hidden} Run manage.py pgjobs grants --{part} {shlex.quote(role)}{option}, and what it "
             "prints as the owner of the tables."
         )
 

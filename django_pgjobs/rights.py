@@ -7,12 +7,11 @@ is done: a worker that is hidden from the jobs says so instead of idling.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django_pgjobs import symptoms
 from django_pgjobs.exceptions import InvalidOption, PrivilegeMissing
-from django_pgjobs.roles import PRIVILEGES, Place, Privilege, Roles
+from django_pgjobs.roles import PRIVILEGES, Place, Roles
 from django_pgjobs.sessions import Execute
 
 _FEW = 5  # columns
@@ -34,9 +33,21 @@ def standing(execute: Execute, part: str) -> Standing:
         for n, one in enumerate(needed)
     ]
     rows = execute(symptoms.RIGHTS, {"needed": json.dumps(asked)})
-    missing = [said for position, _, *row in rows for said in _said(needed[position], *row)]
+    missing: list[str] = []
+    unseen: dict[str, list[str]] = {}  # commands without a policy, by table
+    for position, _, schema, whole, lacking, hidden in rows:
+        one = needed[position]
+        if schema is not None:
+            missing.append(f"USAGE on the schema {schema}")
+        elif whole or lacking:
+            # Of a whole table not each column is told.
+            by_column = lacking and not whole and (one.columns or len(lacking) <= _FEW)
+            missing.append(str(one._replace(columns=tuple(lacking)) if by_column else one))
+        if hidden:
+            unseen.setdefault(one.table, []).append(one.command.upper())
+    missing += [f"policy for {', '.join(of)} on {table}" for table, of in unseen.items()]
     # A schema is missing for all of its tables.
-    return Standing(rows[0][1], list(dict.fromkeys(missing)), any(row[-1] for row in rows))
+    return Standing(rows[0][1], list(dict.fromkeys(missing)), bool(unseen))
 
 
 def demand(execute: Execute, part: str, alias: str) -> None:
@@ -79,18 +90,3 @@ def refuse_unknown(execute: Execute, roles: Roles) -> None:
                     f"{part} must be a role of the server, got {name!r}, which it has not. Create it "
                     "before: CREATE ROLE."
                 )
-
-
-def _said(
-    needed: Privilege, hidden_in: str | None, whole: Any, lacking: list[str] | None, unseen: Any
-) -> Iterator[str]:
-    if hidden_in is not None:
-        yield f"USAGE on the schema {hidden_in}"
-    if whole:
-        yield str(needed)
-    elif lacking:
-        # Of a whole table not each column is told.
-        few = needed.columns or len(lacking) <= _FEW
-        yield str(needed._replace(columns=tuple(lacking)) if few else needed)
-    if unseen:
-        yield f"policy for {needed.command.upper()} on {needed.table}, where row security is on"

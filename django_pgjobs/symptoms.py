@@ -119,15 +119,16 @@ asked as (
     select named.*, case
         when oid is null then null
         when command = 'usage' then not has_sequence_privilege(pg_get_serial_sequence(name, 'id'), command)
-        when has_table_privilege(oid, command) then false
-        when command = 'delete' then true end as whole,
+        when command = 'delete' or columns is not null then not has_table_privilege(oid, command)
+            and columns is null
+        else not has_any_column_privilege(oid, command) end as whole,
         case when oid is not null and command in ('select', 'insert', 'update') then (
             select array_agg(attname::text order by attnum) from pg_attribute
-            where attrelid = oid and attnum > 0 and not attisdropped
+            where attrelid = named.oid and attnum > 0 and not attisdropped
                 and (columns is null or attname = any(columns))
                 and not has_column_privilege(oid, attnum, command)) end as lacking,
         command <> 'usage' and row_security_active(oid) and not exists (
-            select from pg_policy where polrelid = oid and polpermissive
+            select from pg_policy where polrelid = named.oid and polpermissive
                 and polcmd in ('*', case command when 'select' then 'r' when 'insert' then 'a'
                     when 'update' then 'w' else 'd' end)
                 and coalesce(pg_get_expr(coalesce(polqual, polwithcheck), polrelid), '') <> 'false'
