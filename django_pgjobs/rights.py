@@ -42,7 +42,8 @@ def standing(execute: Execute, part: str) -> Standing:
         elif whole or lacking:
             # Of a whole table not each column is told.
             by_column = lacking and not whole and (one.columns or len(lacking) <= _FEW)
-            missing.append(str(one._replace(columns=tuple(lacking)) if by_column else one))
+            columns = tuple(name for name in one.columns or lacking or () if name in lacking)
+            missing.append(str(one._replace(columns=columns) if by_column else one))
         if hidden:
             unseen.setdefault(one.table, []).append(one.command.upper())
     missing += [f"policy for {', '.join(of)} on {table}" for table, of in unseen.items()]

@@ -140,7 +140,9 @@ def check_roles(given: Mapping[str, str | Sequence[str] | None]) -> dict[str, li
 
     """
     roles = {
-        part: [_checked(part, name) for name in ([names] if isinstance(names, str) else names)]
+        part: [
+            _checked(part, name) for name in (names if isinstance(names, list | tuple) else [names])
+        ]
         for part, names in given.items()
         if names is not None
     }

@@ -17,6 +17,8 @@ from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
 from tests.db import rows
 from tests.db.plans import JOB
+from tests.roles import Role
+from tests.roles import sql as role_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +75,19 @@ def test_an_invalid_index():
     one = only("indexes")
     assert "invalid" in one.what
     assert one.do == "REINDEX INDEX CONCURRENTLY pgjobs_job_claim."
+
+
+def test_a_role_that_is_no_worker():
+    role = Role("worker")
+    role_sql(
+        f"revoke delete on {JOB} from {role.name}", f"alter table {JOB} enable row level security"
+    )
+    with role.assumed():
+        lacking, hidden = findings("role")
+    assert (lacking.severity, hidden.severity) == (ERROR, ERROR)
+    assert lacking.what == f"The role {role.name!r} has no DELETE on {JOB}: no worker starts as it."
+    assert "no policy for SELECT" in hidden.what
+    assert f"grants --worker {role.name} --row-security, and" in hidden.do
 
 
 # -------------------------------------------------------------------------------------- the server

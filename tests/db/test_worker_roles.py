@@ -10,8 +10,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from django_pgjobs import Job, Limit, Rate, Unique, every, job, rights, roles
+from django_pgjobs.gates import GATE
 from django_pgjobs.models import Figure, Schedule, Worker
-from django_pgjobs.roles import TABLES
+from django_pgjobs.roles import TABLES, Privilege
+from django_pgjobs.statements import JOB, QUEUE
 from tests.app.jobs import add, boom, noop
 from tests.db import rows
 from tests.roles import Role, each, execute, sql
@@ -121,6 +123,33 @@ def test_a_worker_that_lacks_a_grant_says_which_and_starts_nothing(as_role, priv
     assert not Worker.objects.exists()
 
 
+# Without these a drain asks again for ever, refused each time: it is seen by hand that they are needed.
+ENDLESS = [
+    *(Privilege(JOB, command) for command in ("select", "update")),
+    *(Privilege(GATE, command) for command in ("select", "insert", "update")),
+    Privilege(QUEUE, "select"),
+]
+
+
+@pytest.mark.parametrize(
+    "privilege", [one for one in each("worker") if one not in ENDLESS], ids=str
+)
+def test_a_worker_needs_each_of_its_grants(as_role, everything, privilege, monkeypatch, caplog):
+    """Without the look at the start, which lets nothing come to that."""
+    monkeypatch.setattr(rights, "demand", lambda *_: None)
+    revoke = f"revoke {privilege.clause} on {privilege.table} from {{role}}"
+    if privilege.command == roles.USAGE:
+        revoke = "revoke usage on sequence django_pgjobs_job_id_seq from {role}"
+    as_role("worker", lacking=[revoke])
+    said = []
+    for command, options in {"reapjobs": {}, "runjobs": {"drain": True}}.items():
+        try:
+            run(command, verbosity=0, **options)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whichever it is, it is told
+            said.append(str(error))
+    assert "permission denied" in " ".join([*said, caplog.text])
+
+
 def test_what_is_missing_is_told_at_once_columns_by_name_and_the_schema(as_role):
     role = as_role(
         *("worker",),
@@ -174,6 +203,23 @@ def test_a_dry_run_of_the_reaper_needs_to_read_only(as_role):
     as_owner(f"revoke all on django_pgjobs_gate from {role.name}")
     with pytest.raises(CommandError, match="what a viewer needs"):
         run("reapjobs", dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("part", "verb"), [("viewer", ["stats"]), ("worker", ["cancel", "--all"])], ids=str
+)
+def test_the_verbs_of_pgjobs_say_what_is_missing(as_role, part, verb):
+    noop.enqueue()
+    table = "django_pgjobs_worker" if part == "viewer" else "django_pgjobs_job"
+    command = "select" if part == "viewer" else "update"
+    role = as_role(part, lacking=[f"revoke {command} on {table} from {{role}}"])
+    with pytest.raises(CommandError) as caught:
+        call_command("pgjobs", *verb)
+    assert f"permission denied for table {table}. The role {role.name!r} must" in str(caught.value)
+    assert f"got no {command.upper()} on {table}. Run manage.py" in str(caught.value)
+    with pytest.raises(CommandError) as caught, transaction.atomic():
+        call_command("pgjobs", *verb)
+    assert f"Run manage.py pgjobs grants --{part} ROLE" in str(caught.value)
 
 
 # ---------------------------------------------------------------------------------- row security

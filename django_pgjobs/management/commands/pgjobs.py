@@ -109,7 +109,9 @@ def _told(error: Exception, database: str, part: str) -> str:
             rights.demand(execute_on_django(database), part, database)
         except PrivilegeMissing as missing:
             return f"{said} {missing}"
-        return f"{said} Grant it to the role of this connection."
+        except DATABASE_ERRORS:  # a transaction is open, and over
+            pass
+        return f"{said} Run manage.py pgjobs grants --{part} ROLE, and what it prints as the owner of the tables."
     if isinstance(error, ProgrammingError):
         return f"The database {database!r} refuses a statement: {reason(cause)}."
     return f"The database {database!r} cannot be asked: {reason(cause)}."
