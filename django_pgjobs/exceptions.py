@@ -211,8 +211,8 @@ class PrivilegeMissing(PgJobsError):
         hidden = " Row security hides what no policy shows." if by_row else ""
         return cls(
             f"The role {role!r} must have what a {part} needs on the database {alias!r}, got no "
-            f"{', no '.join(missing)}.{hidden} Run manage.py pgjobs grants --{part} {shlex.quote(role)}{option}, and what it "
-            "prints as the owner of the tables."
+            f"{', no '.join(missing)}.{hidden} As the owner of the tables, run "
+            f"what this prints: manage.py pgjobs grants --{part} {shlex.quote(role)}{option}"
         )
 
 

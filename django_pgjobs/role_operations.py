@@ -125,7 +125,8 @@ class EnableRowLevelSecurity(_OfRoles):
     """Hide the tables of jobs from every role but these and their owner, whatever else is granted.
 
     As `GrantRoles`, which it needs besides: a policy gives no privilege. The owner, superusers and roles with
-    BYPASSRLS see everything still. Reversed, it drops its policies and switches row security off.
+    BYPASSRLS see everything still. Roles that another one of these has named keep what they see. Reversed, it
+    drops its policies, and switches row security off where a table has no other.
 
     Raises:
         InvalidOption: as `GrantRoles`.
@@ -137,7 +138,7 @@ class EnableRowLevelSecurity(_OfRoles):
         return roles.enabling(given, place)
 
     def backwards(self, given: Roles, place: Place) -> Iterator[str]:  # noqa: ARG002 -- as the others
-        """Switch it off, and drop the policies, of dropped roles too."""
+        """Drop the policies, of dropped roles too, and switch it off."""
         return roles.disabling(self.roles, place)
 
     def describe(self) -> str:

@@ -13,6 +13,7 @@ about.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -179,32 +180,44 @@ def _of_privileges(verb: str, to: str, roles: Roles, place: Place) -> Iterator[s
 
 
 def enabling(roles: Roles, place: Place) -> Iterator[str]:
-    """Yield the statements that hide the tables from all but their owner and these roles."""
+    """Yield the statements that hide the tables from all but their owner and these roles, and those of before."""
     for part, names in roles.items():
-        who = ", ".join(map(quoted, names))
         for one in POLICIES[part]:
+            table = place.named(one.table)
             using = f" USING ({one.using})" if one.using else ""
             check = f" WITH CHECK ({one.check})" if one.check else ""
-            yield (
-                f"CREATE POLICY {_name(part, one)} ON {place.named(one.table)} "
-                f"FOR {one.command.upper()} TO {who}{using}{check}"
-            )
+            for name in names:
+                policy = policy_name(part, one.command, name)
+                yield f"DROP POLICY IF EXISTS {policy} ON {table}"
+                yield (
+                    f"CREATE POLICY {policy} ON {table} FOR {one.command.upper()} TO {quoted(name)}"
+                    f"{using}{check}"
+                )
     # At the end: nobody is to be without a policy meanwhile.
     for table in TABLES:
         yield f"ALTER TABLE {place.named(table)} ENABLE ROW LEVEL SECURITY"
 
 
 def disabling(roles: Roles, place: Place) -> Iterator[str]:
-    """Yield the statements that undo it."""
-    for table in TABLES:
-        yield f"ALTER TABLE {place.named(table)} DISABLE ROW LEVEL SECURITY"
-    for part in roles:
+    """Yield the statements that undo it. A table that has other policies stays hidden."""
+    for part, names in roles.items():
         for one in POLICIES[part]:
-            yield f"DROP POLICY IF EXISTS {_name(part, one)} ON {place.named(one.table)}"
+            for name in names:
+                policy = policy_name(part, one.command, name)
+                yield f"DROP POLICY IF EXISTS {policy} ON {place.named(one.table)}"
+    for table in TABLES:
+        named = place.named(table)
+        yield (
+            f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = '{named}'::regclass) "
+            f"THEN ALTER TABLE {named} DISABLE ROW LEVEL SECURITY; END IF; END $$"
+        )
 
 
-def _name(part: str, one: Policy) -> str:
-    return f"pgjobs_{part}_{one.command}"
+def policy_name(part: str, command: str, role: str) -> str:
+    """Return the name of a policy: one for each role, so that others are given and taken apart from it."""
+    # The name of a role alone may be as long as one of a policy.
+    digest = hashlib.blake2b(role.encode(), digest_size=4).hexdigest()
+    return f"pgjobs_{part}_{command}_{digest}"
 
 
 def explain(error: ProgrammingError, part: str) -> None:
@@ -213,14 +226,14 @@ def explain(error: ProgrammingError, part: str) -> None:
     if isinstance(cause, errors.UndefinedTable):
         advice = (
             "Run manage.py migrate. Where that is done, the role lacks USAGE on the schema of the "
-            f"tables: run manage.py pgjobs grants --{part} ROLE, and what it prints as their owner."
+            f"tables: as their owner, run what this prints: manage.py pgjobs grants --{part} ROLE"
         )
     elif isinstance(cause, errors.InsufficientPrivilege):
         needed = ", ".join(map(str, PRIVILEGES[part]))
         advice = (
             f"The role of this connection must have what a {part} needs: {needed}; and where row security "
-            f"is on, a {part}'s policies. Run manage.py pgjobs grants --{part} ROLE, with --row-security for "
-            "the policies, and what it prints as the owner of the tables."
+            f"is on, a {part}'s policies. As the owner of the tables, run what this prints, with "
+            f"--row-security for the policies: manage.py pgjobs grants --{part} ROLE"
         )
     else:
         return

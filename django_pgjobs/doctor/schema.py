@@ -31,5 +31,5 @@ def role(patient: Patient) -> Said:
     option = " --row-security" if found.by_row else ""
     for missing in found.missing:
         what = f"The role {found.role!r} has no {missing}: no worker starts as it."
-        do = f"Run manage.py pgjobs grants --worker {shlex.quote(found.role)}{option}, and what it prints."
+        do = f"As the owner of the tables, run what this prints: manage.py pgjobs grants --worker {shlex.quote(found.role)}{option}"
         yield Severity.ERROR, what, do

@@ -51,4 +51,8 @@ def grants(database: str, options: dict[str, Any]) -> Answer:
     statements = list(roles.grants(chosen, place))
     if options["row_security"]:
         statements += roles.enabling(chosen, place)
-    return Answer({"statements": statements}, "\n".join(f"{one};" for one in statements))
+    text = "\n".join(f"{one};" for one in statements)
+    # A policy that is made anew must not be missed meanwhile.
+    return Answer(
+        {"statements": statements}, f"BEGIN;\n{text}\nCOMMIT;" if options["row_security"] else text
+    )

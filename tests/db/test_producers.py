@@ -125,7 +125,10 @@ def assert_needed(enqueues, part, privilege):
         assert "permission denied for" in str(error)
         assert f"{privilege.command.upper()} " in note
         assert "django_pgjobs_job" in note
-        assert "Run manage.py pgjobs grants --" in note
+        assert (
+            "run what this prints, with --row-security for the policies: manage.py pgjobs grants --"
+            in note
+        )
     assert any(set(privilege.columns) <= set(told(error)) for error in refused.values())
 
 
@@ -235,7 +238,7 @@ def test_whoever_has_no_policy_sees_and_writes_nothing_whatever_is_granted():
 @pytest.mark.parametrize("command", ["insert", "select"])
 def test_a_producer_needs_each_of_its_policies(enqueues, command):
     role = Role("producer", row_security=True)
-    sql(f"drop policy pgjobs_producer_{command} on django_pgjobs_job")
+    sql(f"drop policy {roles.policy_name('producer', command, role.name)} on django_pgjobs_job")
     with role.assumed():
         refused = failures({"one": enqueues["producer"]["one"]})
     assert "row-level security" in str(refused["one"])
@@ -245,7 +248,8 @@ def test_a_unique_job_whose_holder_is_hidden_is_an_error_that_says_so(kinds):
     sync = job(kind="sync", unique=Unique())(lambda a=0: None)
     sync.enqueue(a=1)
     role = Role("producer", row_security=True)
-    sql("alter policy pgjobs_producer_select on django_pgjobs_job using (id > 1000000)")
+    policy = roles.policy_name("producer", "select", role.name)
+    sql(f"alter policy {policy} on django_pgjobs_job using (id > 1000000)")
     with role.assumed():
         error = failures({"unique": lambda: sync.enqueue(a=1)})["unique"]
     assert "row-level security" in str(error)

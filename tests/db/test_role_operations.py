@@ -56,6 +56,23 @@ def test_a_migration_hides_the_tables_and_shows_them_again(part):
     assert rows.execute("select from pg_policies where tablename like 'django_pgjobs%%'", {}) == []
 
 
+def test_roles_that_two_migrations_name_are_shown_and_hidden_apart():
+    noop.enqueue()
+    first, second = Role("viewer"), Role("viewer")
+    operations = [EnableRowLevelSecurity(viewer=role.name) for role in (first, second)]
+    for operation in operations:
+        run(operation)
+    for role in (first, second):
+        with role.assumed():
+            assert rights.standing(execute, "viewer").missing == []
+    run(operations[1], backwards=True)
+    with first.assumed():
+        assert len(rows.execute("select id from django_pgjobs_job", {})) == 1
+    with second.assumed():
+        assert rows.execute("select id from django_pgjobs_job", {}) == []
+        assert rights.standing(execute, "viewer").by_row
+
+
 def test_a_role_that_the_server_has_not_is_refused_before_anything_is_granted():
     role = Role()
     for operation in (GrantRoles, EnableRowLevelSecurity):

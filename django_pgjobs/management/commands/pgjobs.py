@@ -111,7 +111,7 @@ def _told(error: Exception, database: str, part: str) -> str:
             return f"{said} {missing}"
         except DATABASE_ERRORS:  # a transaction is open, and over
             pass
-        return f"{said} Run manage.py pgjobs grants --{part} ROLE, and what it prints as the owner of the tables."
+        return f"{said} As the owner of the tables, run what this prints: manage.py pgjobs grants --{part} ROLE"
     if isinstance(error, ProgrammingError):
         return f"The database {database!r} refuses a statement: {reason(cause)}."
     return f"The database {database!r} cannot be asked: {reason(cause)}."
