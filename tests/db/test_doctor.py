@@ -234,6 +234,7 @@ def test_a_role_with_the_privileges_of_a_worker_can_ask_everything(other_session
     try:
         sql("grant usage on schema public to pgjobs_plain")
         sql("grant select, insert, update, delete on all tables in schema public to pgjobs_plain")
+        sql("grant usage on all sequences in schema public to pgjobs_plain")
         sql("set role pgjobs_plain")
         found = doctor.examine("default")
     finally:
