@@ -6,7 +6,7 @@ import pytest
 from django.db import ProgrammingError, connection, transaction
 from django.db.models.functions import Now
 
-from django_pgjobs import DuplicateJob, Job, Unique, job, roles
+from django_pgjobs import DuplicateJob, Job, Unique, inserts, job, roles
 from django_pgjobs.roles import PRIVILEGES, TABLES
 from tests.app.jobs import noop
 from tests.app.tasks import add_up
@@ -264,6 +264,34 @@ def test_the_owner_is_not_hidden_from_its_own_tables():
     with owner.assumed():
         job_id = noop.enqueue().pk
         assert seen() == {job_id}
+
+
+def plan(statement: str, **params) -> str:
+    rows_ = rows.execute(f"explain (costs off) {statement}", params)
+    return "\n".join(line for (line,) in rows_)
+
+
+def test_policies_leave_the_indexes_to_whom_they_serve():
+    sql(
+        "insert into django_pgjobs_job (kind, unique_key, status, finished_at) "
+        "select 'noop', case when mod(n, 2) = 0 then 'k' || n end, case when n > 9000 then 'pending' "
+        "else 'done' end, case when n <= 9000 then now() end from generate_series(1, 20000) n",
+        "analyze django_pgjobs_job",
+    )
+    holders = f"select id, unique_key from django_pgjobs_job where {inserts._KEYED}"  # noqa: S608 -- of the product
+    keys = {"unique_keys": ["k2", "k4"]}
+    claim = (
+        "select id from django_pgjobs_job where status = 'pending' and concurrency_key is null and "
+        "queue = 'default' and priority = 0 order by run_at, id limit 10 for update skip locked"
+    )
+    found, claimed = plan(holders, **keys), plan(claim)
+    assert "pgjobs_job_unique_key" in found
+    assert "pgjobs_job_claim" in claimed
+    producer, worker = (Role(part, row_security=True) for part in ("producer", "worker"))
+    with producer.assumed():
+        assert "pgjobs_job_unique_key" in plan(holders, **keys)
+    with worker.assumed():
+        assert plan(claim) == claimed
 
 
 def test_every_part_has_privileges_and_policies():

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from django_pgjobs import Job, Limit, Rate, Unique, every, job, rights, roles
+from django_pgjobs import Job, Limit, Rate, Unique, every, job, notify, rights, roles
 from django_pgjobs.gates import GATE
 from django_pgjobs.models import Figure, Schedule, Worker
 from django_pgjobs.roles import TABLES, Privilege
@@ -221,6 +221,18 @@ def test_the_verbs_of_pgjobs_say_what_is_missing(as_role, part, verb):
     assert f"run what this prints: manage.py pgjobs grants --{part} ROLE" in str(caught.value)
 
 
+@pytest.mark.parametrize("part", ["viewer", "worker"])
+def test_what_only_the_owner_may_is_said_to_be_so(as_role, part):
+    as_role(part)
+    with pytest.raises(
+        CommandError, match=r"table django_pgjobs_queue\. Have the owner of the tables"
+    ):
+        call_command("pgjobs", "pause", "mail")
+    if part == "viewer":
+        with pytest.raises(CommandError, match="must have what a worker needs"):
+            call_command("pgjobs", "retry", "--all")
+
+
 # ---------------------------------------------------------------------------------- row security
 
 
@@ -285,6 +297,22 @@ def test_the_owner_and_who_bypasses_row_security_need_no_policy():
     with role.assumed():
         [missing] = rights.standing(execute, "worker").missing
     assert missing == "policy for SELECT, INSERT, UPDATE, DELETE on django_pgjobs_job"
+
+
+# ------------------------------------------------------------------------------------- wake-ups
+
+
+def test_a_producer_wakes_workers_up(as_role, other_session):
+    other_session.autocommit = True
+    other_session.execute("listen django_pgjobs")
+    role = as_role("producer", row_security=True)
+    notify._sent.clear()
+    made = noop.using(queue="mail").enqueue()
+    [told] = other_session.notifies(timeout=10, stop_after=1)
+    assert told.payload == "mail"
+    made_by = "select created_at from django_pgjobs_job"
+    assert execute(f"{made_by} where id = %(id)s", {"id": made.pk}) == [(made.created_at,)]
+    assert execute("select current_user::text", {}) == [(role.name,)]
 
 
 # ------------------------------------------------------------------------------------- processes

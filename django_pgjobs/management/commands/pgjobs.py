@@ -25,7 +25,9 @@ class _Verb(NamedTuple):
     answer: Callable[[str, dict[str, Any]], Answer]
     help: str
     declare: Callable[[ArgumentParser], None] = lambda _parser: None
-    part: str = "viewer"  # what a role must be to ask or do it
+    part: str = (
+        "viewer"  # what a role must be to ask or do it; nothing where the owner alone is given it
+    )
 
 
 VERBS = {
@@ -37,8 +39,8 @@ VERBS = {
     "cancel": _Verb(
         acting.cancel, "cancel jobs, ask running ones to stop", acting.add_choice, "worker"
     ),
-    "pause": _Verb(acting.pause, "have no worker claim from a queue", acting.add_queue),
-    "resume": _Verb(acting.resume, "let workers claim from it again", acting.add_queue),
+    "pause": _Verb(acting.pause, "have no worker claim from a queue", acting.add_queue, ""),
+    "resume": _Verb(acting.resume, "let workers claim from it again", acting.add_queue, ""),
     "check": _Verb(examining.check, "whether this code can run every waiting job"),
     "doctor": _Verb(
         examining.examine, "what makes jobs slow, late or lost, and what to do", examining.add_level
@@ -50,6 +52,7 @@ VERBS = {
         importing.import_tasks,
         "make jobs of the tasks that wait in django-tasks-db",
         importing.add_options,
+        "",
     ),
 }
 
@@ -106,12 +109,13 @@ def _told(error: Exception, database: str, part: str) -> str:
     if isinstance(cause, errors.InsufficientPrivilege):
         said = f"The database {database!r} refuses a statement: {reason(cause)}."
         try:
-            rights.demand(execute_on_django(database), part, database)
+            if part:
+                rights.demand(execute_on_django(database), part, database)
         except PrivilegeMissing as missing:
             return f"{said} {missing}"
         except DATABASE_ERRORS:  # a transaction is open, and over
-            pass
-        return f"{said} As the owner of the tables, run what this prints: manage.py pgjobs grants --{part} ROLE"
+            return f"{said} As the owner of the tables, run what this prints: manage.py pgjobs grants --{part} ROLE"
+        return f"{said} Have the owner of the tables grant it, or do this as the owner."
     if isinstance(error, ProgrammingError):
         return f"The database {database!r} refuses a statement: {reason(cause)}."
     return f"The database {database!r} cannot be asked: {reason(cause)}."
