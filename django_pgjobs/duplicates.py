@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import connections, transaction
+from django.db import ProgrammingError, connections, transaction
 
-from django_pgjobs import conf, enqueueing, inserts, notify
+from django_pgjobs import conf, enqueueing, inserts, notify, roles
 from django_pgjobs.exceptions import DuplicateJob, InvalidOption, PgJobsError
 from django_pgjobs.models import Job
 from django_pgjobs.uniqueness import Unique
@@ -67,6 +67,7 @@ class _Placed(NamedTuple):
     created_at: datetime.datetime | None
     run_at: datetime.datetime | None
     due: bool
+    readable: bool  # whether this role may read what is stored of it
 
 
 def insert(kind: str, entry: Entry, options: Options) -> Job:
@@ -83,12 +84,22 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
         if placed.new:
             stored = {"created_at": placed.created_at, "run_at": placed.run_at}
             return enqueueing.as_stored(call.alias, row, id=placed.id, **stored)
-        rows = Job._base_manager.using(call.alias).defer(*Job.added)  # noqa: SLF001 -- all rows
-        found = rows.filter(pk=placed.id).first()
+        found = _read(call, placed)
         if found is not None:  # it may have been deleted meanwhile
             found.existed = True
             return found
     raise _hidden(kind)
+
+
+def _read(call: _Call, placed: _Placed) -> Job | None:
+    """Return the job that has the key, for a producer only as far as it may be read."""
+    rows = Job._base_manager.using(call.alias).filter(pk=placed.id)  # noqa: SLF001 -- all rows
+    if placed.readable:
+        return rows.defer(*Job.added).first()
+    found = rows.only(*roles.READ_BY_PRODUCERS).first()
+    if found is not None:
+        found.kind = call.row["kind"]  # which is a part of its key
+    return found
 
 
 def insert_many(kind: str, entries: Iterable[Entry], options: Options) -> list[int]:
@@ -157,7 +168,12 @@ def _ask(call: _Call, entries: Sequence[Entry], before: Sequence[_Placed] = ()) 
     if before:
         given["run_at"] = before[0].run_at
     with connections[call.alias].cursor() as cursor:
-        cursor.execute(call.statement, given)
+        try:
+            cursor.execute(call.statement, given)
+        except ProgrammingError as error:
+            in_place = call.rule.locks or call.rule.period is not None
+            roles.explain(error, "replacer" if in_place else "producer")
+            raise
         rows = sorted(cursor.fetchall())
     if len(rows) < len(entries):
         raise _AskAgain

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections, router, transaction
+from django.db import ProgrammingError, connections, router, transaction
 from django.db.models.base import ModelState
 
-from django_pgjobs import conf, inserts, notify, subjects
+from django_pgjobs import conf, inserts, notify, roles, subjects
 from django_pgjobs.exceptions import ForeignTransaction, InvalidOption
 from django_pgjobs.lifecycle import Status
 from django_pgjobs.models import Job
@@ -47,7 +47,11 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
     row = columns(kind, options) | entry._asdict()
     statement, params = _statement(row)
     with connections[alias].cursor() as cursor:
-        cursor.execute(statement, params)
+        try:
+            cursor.execute(statement, params)
+        except ProgrammingError as error:
+            roles.explain(error, "producer")
+            raise
         job_id, created_at, *times = cursor.fetchone()
     [run_at] = times or [created_at]
     if run_at <= created_at:
@@ -102,7 +106,11 @@ def insert_many(kind: str, entries: Iterable[Entry], options: Options) -> list[i
         remaining = iter(entries)
         while chunk := list(itertools.islice(remaining, CHUNK)):
             refuse_limits(options.queue, *chunk)
-            cursor.execute(inserts.INSERT_MANY, row | arrays(chunk))
+            try:
+                cursor.execute(inserts.INSERT_MANY, row | arrays(chunk))
+            except ProgrammingError as error:
+                roles.explain(error, "producer")
+                raise
             inserted = cursor.fetchall()
             ids += sorted(job_id for job_id, _ in inserted)
             due = inserted[0][1]

@@ -16,7 +16,8 @@
     ├── WaitTimeout      (TimeoutError)   a job was not final within the time to wait for it
     ├── WaitInTransaction                 a job was waited for inside a transaction
     ├── QueueMissing     (LookupError)    pgmq has no queue of this name
-    └── PgmqMissing                       pgmq is not installed on a database, or cannot be
+    ├── PgmqMissing                       pgmq is not installed on a database, or cannot be
+    └── PrivilegeMissing                  the role of a worker lacks privileges or policies
 
     PgJobsWarning        (RuntimeWarning)
     └── ForeignTransaction                a job was enqueued outside the transaction that is open
@@ -30,6 +31,8 @@ unless its text says otherwise, so that the caller's transaction stays usable.
 from __future__ import annotations
 
 import datetime
+import shlex
+from collections.abc import Sequence
 from typing import Self
 
 from django_pgjobs import delays
@@ -195,6 +198,21 @@ class PgmqMissing(PgJobsError):
         return cls(
             f"pgmq must be installed on the database {alias!r}, got: {said}. Add 'django_pgjobs.pgmq' to "
             "INSTALLED_APPS and migrate; a pgmq that is there is too old, and must be upgraded."
+        )
+
+
+class PrivilegeMissing(PgJobsError):
+    """The role of a worker may not do, or not see, what a worker must. The server was asked, and nothing done."""
+
+    @classmethod
+    def of(cls, role: str, part: str, alias: str, missing: Sequence[str], *, by_row: bool) -> Self:
+        """Name the role, what it is to be, and what it lacks."""
+        option = " --row-security" if by_row else ""
+        hidden = " Row security hides what no policy shows." if by_row else ""
+        return cls(
+            f"The role {role!r} must have what a {part} needs on the database {alias!r}, got no "
+            f"{', no '.join(missing)}.{hidden} As the owner of the tables, run "
+            f"what this prints: manage.py pgjobs grants --{part} {shlex.quote(role)}{option}"
         )
 
 

@@ -78,6 +78,8 @@ _HELD = f"select id, unique_key from {JOB} job where {_KEYED}"
 def insert_unless_held(holders: str, conflict: str = "do nothing", more: str = "") -> str:
     """Return the INSERT of jobs whose keys others may hold; its rows say by position who has each.
 
+    And whether this role may read the job that was found: a producer need not.
+
     Run by duplicates, with keys that differ. Raw: ON CONFLICT on a partial index, and one round trip.
     `holders` selects those that are left as they are, `more` answers for keys besides. A key whose holder
     comes or goes meanwhile may have no row in the answer. Keys are taken in one order, each at once, so
@@ -104,9 +106,9 @@ placed as (
     on conflict (unique_key) where unique_key is not null {conflict}
     returning id, unique_key, created_at, run_at
 )
-select position, id, true, created_at, run_at, {_RUN_AT} <= {NOW} from placed join given using (id)
+select position, id, true, created_at, run_at, {_RUN_AT} <= {NOW}, true from placed join given using (id)
 union all
-select position, found.id, false, null, null, {_RUN_AT} <= {NOW}
+select position, found.id, false, null, null, {_RUN_AT} <= {NOW}, has_table_privilege('{JOB}', 'select')
 from (select id, unique_key from holder union all select id, unique_key from placed) found
 join given using (unique_key) where found.id <> given.id
 {more}"""
@@ -148,7 +150,7 @@ INSERT_OR_REPLACE = insert_unless_held(
 # is that of this transaction alone, is asked for again with the id and the time that it was given: a batch keeps
 # its order. The key is what the row had before the statement.
 _FREED = f"""union all
-select position, given.id, null, null, {_RUN_AT}, false
+select position, given.id, null, null, {_RUN_AT}, false, true
 from placed join ({_HELD}) held using (id) join given on given.unique_key = held.unique_key
 where placed.unique_key is null
 """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from io import FileIO
 
-from django_pgjobs import conf
+from django_pgjobs import conf, rights
 from django_pgjobs.board import Board
 from django_pgjobs.children import ASK_TO_STOP, STOPPED
 from django_pgjobs.companions import NOBODY, Companion
@@ -41,6 +41,7 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals, companion: Companio
         closing(Session(options.database)) as session,
         closing(Board.create(options.most_held)) as board,
     ):
+        rights.demand(session.execute, "worker", options.database)
         lease = Lease.register(session.execute, board, pid=os.getpid(), **options.told)
         worker = Worker(options, lease, session, companion)
         keeper = Keeper(options.database)

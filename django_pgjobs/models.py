@@ -8,17 +8,17 @@ primary key: each non-partial one would cost three entries in the life of every 
 from __future__ import annotations
 
 import datetime
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from asgiref.sync import sync_to_async
-from django.db import models, router
+from django.db import ProgrammingError, models, router
 from django.db.models import Case, F, Func, Q, Value, When
 from django.db.models.functions import Greatest, Least, Now
 from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from django_pgjobs import cancelling, explaining, lifecycle, notify, subjects, waiting
+from django_pgjobs import cancelling, explaining, lifecycle, notify, roles, subjects, waiting
 from django_pgjobs.cancelling import CancelReply
 from django_pgjobs.explanations import Explanation
 from django_pgjobs.gatehouse import Gate
@@ -312,6 +312,14 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} #{self.pk}"
+
+    def refresh_from_db(self, *args: Any, **kwargs: Any) -> None:
+        """Read the columns anew, or those that were left out, as Django does it; say what a role lacks."""
+        try:
+            super().refresh_from_db(*args, **kwargs)
+        except ProgrammingError as error:
+            roles.explain(error, "viewer")
+            raise
 
     def retry(self) -> int:
         """`Job.objects.retry()` on this job alone: 1, or 0 where its status does not allow it."""

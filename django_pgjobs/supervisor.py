@@ -20,7 +20,7 @@ from collections import deque
 
 from psycopg.errors import ReadOnlySqlTransaction
 
-from django_pgjobs import charges, conf
+from django_pgjobs import charges, conf, rights
 from django_pgjobs.children import NOTICE, STOPPED, Child
 from django_pgjobs.keeper import AGAIN, Keeper
 from django_pgjobs.leases import Lease
@@ -83,6 +83,7 @@ class Supervisor:
         Raises:
             psycopg.Error: the first worker could not be registered, for another reason than that
                 the database cannot be reached or written to.
+            PrivilegeMissing: its role may not do, or not see, what a worker must.
 
         """
         if self._options.drain:
@@ -261,6 +262,8 @@ class Supervisor:
         """Enter new children in the table of workers; each waits to be told its id."""
         for child in list(self._children):
             if child.lease is None:
+                if not self._registered:
+                    rights.demand(execute, "worker", self._options.database)
                 told = self._options.told
                 lease = Lease.register(execute, child.board, pid=child.process.pid, **told)
                 child.introduce(lease)

@@ -92,3 +92,51 @@ from pg_control_system()
 ISOLATION = "select current_setting('transaction_isolation')"
 
 CLOCK = "select extract(epoch from clock_timestamp())::float8"
+
+# Run by `pgjobs grants` and the migration operations. It fails where there is no table.
+PLACE_OF_TABLES = f"""
+select n.nspname, pg_get_serial_sequence('{JOB}', 'id')
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = '{JOB}'::regclass
+"""
+ROLES = "select rolname from pg_roles where rolname = any(%(names)s::text[])"
+
+# Run by rights: who this is, and which of these privileges it has not: the schema, the table or its sequence, some
+# columns; and whether row security is on and no policy for the command is one of its. One that says `false`
+# lets nobody see anything. Where the schema may not be used, no name of a table is found.
+RIGHTS = """
+with needed as materialized (
+    select * from jsonb_to_recordset(%(needed)s::jsonb)
+        needed(position int, name text, command text, columns text[])
+),
+named as materialized (
+    select needed.*, to_regclass(name)::oid as oid,
+        case when to_regclass(name) is null then (
+            select nspname from pg_class c join pg_namespace n on n.oid = relnamespace
+            where relname = name and not has_schema_privilege(n.oid, 'usage') limit 1) end as hidden_in
+    from needed
+),
+asked as (
+    select named.*, case
+        when oid is null then null
+        when command = 'usage' then not has_sequence_privilege(pg_get_serial_sequence(name, 'id'), command)
+        when command = 'delete' or columns is not null then not has_table_privilege(oid, command)
+            and columns is null
+        else not has_any_column_privilege(oid, command) end as whole,
+        case when oid is not null and command in ('select', 'insert', 'update') then (
+            select array_agg(attname::text order by attnum) from pg_attribute
+            where attrelid = named.oid and attnum > 0 and not attisdropped
+                and (columns is null or attname = any(columns))
+                and not has_column_privilege(oid, attnum, command)) end as lacking,
+        command <> 'usage' and row_security_active(oid) and not exists (
+            select from pg_policy where polrelid = named.oid and polpermissive
+                and polcmd in ('*', case command when 'select' then 'r' when 'insert' then 'a'
+                    when 'update' then 'w' else 'd' end)
+                and coalesce(pg_get_expr(coalesce(polqual, polwithcheck), polrelid), '') <> 'false'
+                and (0 = any(polroles) or exists (
+                    select from unnest(polroles) of(role) where role <> 0 and pg_has_role(role, 'usage')))
+        ) as unseen
+    from named
+)
+select position, current_user::text, hidden_in, coalesce(whole, false), lacking, coalesce(unseen, false)
+from asked order by position
+"""

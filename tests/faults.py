@@ -22,6 +22,7 @@ from tests import (
     connection_faults,
     limit_faults,
     retry_faults,
+    role_faults,
     schedule_faults,
     statement_faults,
     supervisor_faults,
@@ -227,6 +228,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | atomic_faults.FAULTS
     | cancel_faults.FAULTS
     | retry_faults.FAULTS
+    | role_faults.FAULTS
     | unique_faults.FAULTS
     | schedule_faults.FAULTS
     | limit_faults.FAULTS

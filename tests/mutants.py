@@ -39,6 +39,7 @@ _CANCELLING = "acceptance/test_cancelling.py::"
 _SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
 _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed"
 _EXPLAIN, _COMMAND = "db/test_explain.py::", "db/test_pgjobs_command.py::"
+_PRODUCERS, _ROLES = "db/test_producers.py::", "db/test_worker_roles.py::"
 _KEYED = "admin/test_keyed_jobs.py::"
 _FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
 _CHOICES, _ASSERTING = "db/test_drain_choices.py::", "db/test_asserting.py::"
@@ -286,6 +287,26 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "secrets-are-shown": (f"{_COMMAND}test_show_masks_secrets_and_shows_all_else",),
     "writers-hold-nothing-back": (
         "db/test_doctor.py::test_a_transaction_that_has_written_and_idles_holds_it_too",
+    ),
+    # roles
+    "roles-start-without-a-look": (
+        f"{_ROLES}test_a_worker_that_lacks_a_grant_says_which_and_starts_nothing",
+        f"{_ROLES}test_a_worker_that_sees_nothing_says_so_instead_of_idling",
+    ),
+    "missing-policies-are-unseen": (
+        f"{_ROLES}test_a_worker_that_sees_nothing_says_so_instead_of_idling",
+    ),
+    "producers-read-payloads": (
+        f"{_PRODUCERS}test_a_producer_reads_no_payload_and_no_other_table",
+    ),
+    "producers-see-all-rows": (
+        f"{_PRODUCERS}test_a_producer_sees_what_waits_or_holds_a_key_and_replacers_all",
+    ),
+    "policies-are-for-everybody": (
+        f"{_PRODUCERS}test_whoever_has_no_policy_sees_and_writes_nothing_whatever_is_granted",
+    ),
+    "refused-enqueues-get-no-advice": (
+        f"{_PRODUCERS}test_a_producer_needs_each_of_its_grants_and_is_told_which",
     ),
     # Django's tasks
     "any-module-is-imported": (

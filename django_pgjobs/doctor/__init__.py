@@ -15,6 +15,7 @@ from django_pgjobs.sessions import DATABASE_ERRORS, execute_on_django, reason, r
 # In this order. Each has what is said where it finds nothing.
 LOOKS: dict[str, tuple[Look, str]] = {
     "migrations": (schema.migrations, "All migrations are applied."),
+    "role": (schema.role, "This role may do, and sees, what a worker must."),
     "indexes": (schema.indexes, "All indexes are there and valid."),
     "snapshot": (server.snapshot, "No old snapshot keeps dead rows alive."),
     "vacuum": (server.vacuum, "Autovacuum is on and keeps up, and dead rows are few."),

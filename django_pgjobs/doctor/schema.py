@@ -1,8 +1,10 @@
-"""Looks at the tables: are they those of this code."""
+"""Looks at the tables: are they those of this code, and may this role work on them."""
 
 from __future__ import annotations
 
-from django_pgjobs import schema
+import shlex
+
+from django_pgjobs import rights, schema
 from django_pgjobs.doctor.findings import Patient, Said, Severity
 from django_pgjobs.sessions import execute_on_django
 
@@ -21,3 +23,13 @@ def indexes(patient: Patient) -> Said:
     for name in found.invalid:
         what = f"The index {name} is invalid: it is written and never read."
         yield Severity.ERROR, what, schema.REBUILD.format(name=name)
+
+
+def role(patient: Patient) -> Said:
+    """Find what this role lacks to be a worker."""
+    found = rights.standing(execute_on_django(patient.alias), "worker")
+    option = " --row-security" if found.by_row else ""
+    for missing in found.missing:
+        what = f"The role {found.role!r} has no {missing}: no worker starts as it."
+        do = f"As the owner of the tables, run what this prints: manage.py pgjobs grants --worker {shlex.quote(found.role)}{option}"
+        yield Severity.ERROR, what, do

@@ -17,6 +17,8 @@ from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
 from tests.db import rows
 from tests.db.plans import JOB
+from tests.roles import Role
+from tests.roles import sql as role_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +75,19 @@ def test_an_invalid_index():
     one = only("indexes")
     assert "invalid" in one.what
     assert one.do == "REINDEX INDEX CONCURRENTLY pgjobs_job_claim."
+
+
+def test_a_role_that_is_no_worker():
+    role = Role("worker")
+    role_sql(
+        f"revoke delete on {JOB} from {role.name}", f"alter table {JOB} enable row level security"
+    )
+    with role.assumed():
+        lacking, hidden = findings("role")
+    assert (lacking.severity, hidden.severity) == (ERROR, ERROR)
+    assert lacking.what == f"The role {role.name!r} has no DELETE on {JOB}: no worker starts as it."
+    assert "no policy for SELECT" in hidden.what
+    assert hidden.do.endswith(f" grants --worker {role.name} --row-security")
 
 
 # -------------------------------------------------------------------------------------- the server
@@ -219,6 +234,7 @@ def test_a_role_with_the_privileges_of_a_worker_can_ask_everything(other_session
     try:
         sql("grant usage on schema public to pgjobs_plain")
         sql("grant select, insert, update, delete on all tables in schema public to pgjobs_plain")
+        sql("grant usage on all sequences in schema public to pgjobs_plain")
         sql("set role pgjobs_plain")
         found = doctor.examine("default")
     finally:

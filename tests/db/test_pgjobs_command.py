@@ -64,6 +64,7 @@ FORMS = {
     "resume": ("other",),
     "check": (),
     "doctor": (),
+    "grants": ("--producer", "web"),
     "import-tasks": (),
 }
 KEYS = {
@@ -76,6 +77,7 @@ KEYS = {
     "resume": ["queue", "changed"],
     "check": ["misfits"],
     "doctor": ["severity", "findings"],
+    "grants": ["statements"],
     "import-tasks": ["dry_run", "carried", "jobs", "left", "held", "unknown"],
 }
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from django_pgjobs import reaper
+from django_pgjobs import reaper, rights
+from django_pgjobs.exceptions import PrivilegeMissing
 from django_pgjobs.mailbox import Mailbox
 from django_pgjobs.management import arguments
 from django_pgjobs.management.signals import on_signals
@@ -70,6 +71,8 @@ class Command(BaseCommand):
         try:
             with on_signals(lambda: stopped.put(None)):
                 self._until_stopped(session, execute, options, stopped)
+        except PrivilegeMissing as error:
+            raise CommandError(str(error)) from error
         except SCHEMA_ERRORS as error:
             raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         finally:
@@ -83,8 +86,13 @@ class Command(BaseCommand):
         options: dict[str, Any],
         stopped: Mailbox[None],
     ) -> None:
+        allowed = False
         while True:
             try:
+                if not allowed:
+                    part = "viewer" if options["dry_run"] else "worker"
+                    rights.demand(execute, part, arguments.jobs_database(options["database"]))
+                    allowed = True
                 self._once(execute, options, stopped)
             except SCHEMA_ERRORS:
                 raise

@@ -15,6 +15,7 @@ from django_pgjobs import conf
 from django_pgjobs.children import CHILD
 from django_pgjobs.claims import Served
 from django_pgjobs.companions import NOBODY, Companion
+from django_pgjobs.exceptions import PrivilegeMissing
 from django_pgjobs.launch import run_alone, run_child
 from django_pgjobs.limited_claims import declared
 from django_pgjobs.management import arguments
@@ -150,6 +151,8 @@ class Command(BaseCommand):
             raise CommandError(
                 f"The database {database!r} cannot be reached: {reason(error)}."
             ) from error
+        except PrivilegeMissing as error:
+            raise CommandError(str(error)) from error
         except SCHEMA_ERRORS as error:
             raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
         if status:

@@ -1,0 +1,58 @@
+"""The verb `grants`: print the SQL that gives roles what they need.
+
+Invariant: it changes nothing. Who owns the tables runs what it prints, with psql or in a migration.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from django_pgjobs import rights, roles
+from django_pgjobs.exceptions import InvalidOption
+from django_pgjobs.management import arguments
+from django_pgjobs.management.answers import Answer
+from django_pgjobs.sessions import execute_on_django
+
+_HELP = {
+    "producer": "enqueue",
+    "replacer": "enqueue, also by rules of uniqueness that lock or change the job that is there",
+    "worker": "run runjobs and reapjobs",
+    "viewer": "read",
+}
+
+
+def add_roles(parser: ArgumentParser) -> None:
+    """Declare an option for what each role is to do."""
+    for part, what in _HELP.items():
+        parser.add_argument(
+            f"--{part}",
+            type=arguments.chosen,
+            action="append",
+            metavar="ROLE",
+            help=f"a role that is to {what}; may be given again",
+        )
+    parser.add_argument(
+        "--row-security",
+        action="store_true",
+        help="print the policies too that hide the tables from all other roles",
+    )
+
+
+def grants(database: str, options: dict[str, Any]) -> Answer:
+    """Print the statements, one a line."""
+    try:
+        chosen = roles.check_roles({part: options[part] for part in _HELP})
+    except InvalidOption as error:
+        raise CommandError(str(error), returncode=2) from None
+    place = rights.place_of_tables(execute_on_django(database))
+    statements = list(roles.grants(chosen, place))
+    if options["row_security"]:
+        statements += roles.enabling(chosen, place)
+    text = "\n".join(f"{one};" for one in statements)
+    # A policy that is made anew must not be missed meanwhile.
+    return Answer(
+        {"statements": statements}, f"BEGIN;\n{text}\nCOMMIT;" if options["row_security"] else text
+    )
