@@ -86,7 +86,7 @@ class Supervisor:
 
         """
         if self._options.drain:
-            self._keeper.ticker.fire_once()  # what is due by now is drained too
+            self._keeper.prepare_drain()
         duties = threading.Thread(target=self._do_duties, name="pgjobs-duties", daemon=True)
         duties.start()  # the children are started from this thread: they die with the one that did
         try:
