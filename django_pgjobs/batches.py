@@ -8,7 +8,6 @@ time that follows is told to stop, as at a timeout. No thread stays, but that of
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +23,6 @@ from django_pgjobs.launch import work
 from django_pgjobs.sessions import in_transaction
 from django_pgjobs.worker import Worker
 from django_pgjobs.worker_options import WorkerOptions
-
-logger = logging.getLogger(__name__)
 
 
 class Batch(NamedTuple):

@@ -194,6 +194,10 @@ class Supervisor:
         logger.error("Worker %s died: %s.", child.name, child.death)
         if self._orders:
             self._status = 1
+        elif self._options.drain and self._options.max_jobs and child.started_well:
+            # How many jobs it has done is not known here: another one might do too many.
+            self._status = 1
+            self._drained += 1
         elif child.death == TAKEN_FOR_DEAD:
             pass  # for want of heartbeats, which are ours: that says nothing about how it starts
         elif child.started_well:  # so starting it works: no reason to wait

@@ -58,6 +58,7 @@ class DrainView(View):
         for alias in connections:
             view = transaction.non_atomic_requests(using=alias)(view)
         view.login_required = False  # type: ignore[attr-defined] # for LoginRequiredMiddleware
+        view.needs_drain_token = True  # type: ignore[attr-defined] # for the system checks
         return view
 
     def check(self) -> None:
