@@ -80,8 +80,6 @@ class DrainView(View):
         token = conf.get().drain_token
         if token is None:
             response: HttpResponseBase = _error(404, "Not found.")
-        elif (request.method or "").lower() not in self.http_method_names:
-            response = self.http_method_not_allowed(request, *args, **kwargs)
         elif not self.is_authorized(request, token):
             response = _error(401, "The header Authorization must be Bearer and the token.")
             response["WWW-Authenticate"] = "Bearer"
