@@ -6,6 +6,8 @@ knows that it started before its handler does anything.
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 from django_pgjobs import registry
 from django_pgjobs.claims import Claim
 from django_pgjobs.deadlines import Deadline, Watch
+from django_pgjobs.exceptions import JobTimeout
 from django_pgjobs.job_types import JobType
 from django_pgjobs.leases import Lease
 from django_pgjobs.lines import Line
@@ -44,6 +47,10 @@ class Held(NamedTuple):
         if job_type is None or not job_type.listens:
             return cls(claim, slot, job_type)
         return cls(claim, slot, job_type, Line(database, silent=job_type.atomic))
+
+    def timed_out(self) -> JobTimeout:
+        """Return the error of an attempt that did not stop at its timeout."""
+        return JobTimeout.after(self.job_type.timeout if self.job_type else None)
 
 
 class News(NamedTuple):
@@ -141,6 +148,11 @@ class Runner(ABC):
     def stuck(self) -> list[Held]:
         """What is running now and cannot be stopped, though its time is over."""
 
+    @property
+    @abstractmethod
+    def threads(self) -> list[threading.Thread]:
+        """The threads that end after a `close()`, but for those of what is stuck."""
+
     @abstractmethod
     def close(self) -> None:
         """Start nothing more, and end after what is running."""
@@ -158,7 +170,7 @@ class Runner(ABC):
         """Note the start, and when the attempt must end."""
         seconds = held.job_type.timeout if held.job_type else None
         deadline = _NEVER
-        if seconds is not None:
+        if seconds is not None or self._watch.ends < math.inf:
             deadline = Deadline(seconds, self._watch, partial(self._lease.board.end, held.slot))
         self._lease.board.start(held.slot, held.claim.id, deadline.at)
         self.starts += 1

@@ -41,6 +41,7 @@ class Settings:
         r"(?i)pass(word|wd|phrase|code)|pwd|secret|token|(api|private)[-_]?key|credential"  # noqa: S105 -- names of secrets
         r"|auth(?!or(?!i[sz]))|cookie"  # not of an author
     )
+    drain_token: str | None = field(default=None, repr=False)
 
     @property
     def transaction_queues(self) -> frozenset[str]:
@@ -88,6 +89,7 @@ _QUEUE_OPTIONS: dict[str, tuple[Callable[[object], bool], str]] = {
 _COUNTS = {"MAX_ATTEMPTS": 32_767, "MAX_PAYLOAD_BYTES": 2**28}
 _SHORTEST = 0.01  # seconds; half a HEARTBEAT bounds waits for locks, and 0 ms would mean no bound
 _LONGEST = 100 * 365 * 86_400.0
+TOKEN = 32  # characters: 128 bits where they are hexadecimal
 
 
 def problems(given: object) -> Iterator[Problem]:
@@ -105,9 +107,10 @@ def problems(given: object) -> Iterator[Problem]:
             yield from _queue_problems(value)
         elif expected := _expected(key, value):
             faulty = True
+            got = _veiled(value) if key == "DRAIN_TOKEN" else repr(value)
             yield Problem(
                 "pgjobs.E003",
-                f"PGJOBS[{key!r}] must be {expected}, got {value!r}.",
+                f"PGJOBS[{key!r}] must be {expected}, got {got}.",
                 "See the reference of settings; remove the key to use the default.",
             )
     if not faulty:
@@ -220,6 +223,16 @@ def _expected(key: str, value: Any) -> str:
     return f"a number of seconds ({least} or more) or a timedelta" + (", or None for ever" * keeps)
 
 
+def _is_token(value: object) -> bool:
+    """Whether it can stand in a header as it is, and be guessed by nobody."""
+    return isinstance(value, str) and re.fullmatch(rf"[!-~]{{{TOKEN},}}", value) is not None
+
+
+def _veiled(value: object) -> str:
+    """Name a secret without telling it."""
+    return f"a text of {len(value)}" if isinstance(value, str) else f"a {type(value).__name__}"
+
+
 def _is_pattern(value: object) -> bool:
     try:
         return isinstance(value, str) and bool(re.compile(value))
@@ -232,6 +245,10 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "LISTEN_DATABASE": (
         lambda value: value is None or isinstance(value, str),
         "an alias in DATABASES, or None",
+    ),
+    "DRAIN_TOKEN": (
+        lambda value: value is None or _is_token(value),
+        f"a text of {TOKEN} or more printable ASCII characters without spaces, or None",
     ),
     "SECRET_KEYS": (_is_pattern, "a regular expression, as text"),
 }

@@ -28,7 +28,14 @@ class Deadline:
         watch: Watch | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Count from now on; None is no deadline. Whatever else minds it is told by `on_end`."""
+        """Count from now on; None is no deadline. Whatever else minds it is told by `on_end`.
+
+        The end of all that is watched comes for this one too, if it is earlier.
+        """
+        self._own = seconds  # what its kind says
+        left = math.inf if watch is None else watch.ends - time.monotonic()
+        if left < (math.inf if seconds is None else seconds):
+            self._own, seconds = None, max(0.0, left)
         self.seconds = seconds
         self.at = math.inf if seconds is None else time.monotonic() + seconds
         self.next = self.at  # when the watch looks again
@@ -76,7 +83,7 @@ class Deadline:
             self._on_end()  # what comes now, such as a commit, has no time limit
         if not self.expired:
             return error
-        timeout = JobTimeout.after(self.seconds)
+        timeout = JobTimeout.after(self._own)
         timeout.__cause__ = error
         return timeout
 
@@ -96,8 +103,9 @@ class Deadline:
 class Watch:
     """A thread that minds deadlines, from the first one on. Attempts without one never meet it."""
 
-    def __init__(self) -> None:
-        """Prepare; the thread starts with the first deadline."""
+    def __init__(self, ends: float = math.inf) -> None:
+        """Prepare; the thread starts with the first deadline. All that is watched `ends` then."""
+        self.ends = ends  # by the monotonic clock
         self._lock = threading.Lock()
         self._minded: dict[Deadline, None] = {}
         self._wake = math.inf  # when the thread looks next
@@ -125,6 +133,11 @@ class Watch:
     def close(self) -> None:
         """End the thread; what is left is minded no more."""
         self._earlier.put("end")
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The thread, if it has started."""
+        return [] if self._thread is None else [self._thread]
 
     def _run(self) -> None:
         while True:

@@ -87,8 +87,8 @@ class JobTimeout(PgJobsError):
 
     @classmethod
     def after(cls, seconds: float | None) -> Self:
-        """Name the timeout."""
-        shown = "the timeout of its kind" if seconds is None else f"its timeout of {seconds:g} s"
+        """Name the timeout; None is that of another process's code, or of what it ran in."""
+        shown = "the time that it had" if seconds is None else f"its timeout of {seconds:g} s"
         return cls(f"The handler ran longer than {shown}.")
 
 

@@ -20,16 +20,19 @@ _MOST = 500  # names of a queue and a kind
 
 
 class Figures:
-    """The sums since they were last written down. One thread uses it."""
+    """The sums since they were last written down, and how many there were at all. One thread uses it."""
 
     def __init__(self) -> None:
         """Begin with none."""
+        self.done = self.failed = 0  # of the whole time
         self._sums: dict[tuple[str, str], list[Any]] = {}
 
     def add(self, claim: Claim, run: float, *, failed: bool) -> None:
         """Add one attempt that has ended, after `run` seconds."""
         sums = self._of(claim.queue, claim.kind)
         sums[_FAILED if failed else _DONE] += 1
+        self.failed += failed
+        self.done += not failed
         sums[_WAIT] += claim.waited
         sums[_RUN] += run
 

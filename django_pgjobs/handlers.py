@@ -7,6 +7,7 @@ claims for its own kinds. So a sync job is never claimed in place of an async on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from django_pgjobs import registry
@@ -28,7 +29,7 @@ class Handlers:
         """Start the threads; the loop starts with its first job."""
         self._lease = lease
         self._database = options.database
-        self._watch = watch = Watch()
+        self._watch = watch = Watch(options.ends)
         threads = options.threads if options.by_lease else 0
         self.threads = Threads(lease, threads, inbox, watch, options.database)
         self.loop = Loop(
@@ -129,6 +130,13 @@ class Handlers:
         for runner in self._runners:
             runner.close()
         self._watch.close()
+
+    def join(self, seconds: float) -> None:
+        """Wait so long, after a `close()`, for every thread whose handler is not stuck."""
+        by = time.monotonic() + seconds
+        threads = [thread for runner in self._runners for thread in runner.threads]
+        for thread in [*threads, *self._watch.threads]:
+            thread.join(max(0.0, by - time.monotonic()))
 
 
 def _is_async(held: Held) -> bool:

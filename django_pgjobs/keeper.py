@@ -6,6 +6,7 @@ Invariant: heartbeats go on whatever else fails, since without them every job of
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -55,24 +56,22 @@ class Keeper:
             self._next_beat = now + interval
             self.ticker.wake(scheduled=answer.scheduled)
 
-        def reap(_execute: Execute) -> None:
-            now = time.monotonic()
-            # Somebody may have locked the table of jobs, to change it say. Heartbeats go on.
-            patience = min(reaper.PATIENCE, interval / 2)
-            more = reaper.run(partial(self.session.execute, patience=patience)).more
-            self._next_reap = now if more else now + interval
-
         done = True
         if kept and time.monotonic() >= self._next_beat:
             done = self.attempt(beat)
         if done and time.monotonic() >= self._next_reap:
-            done = self.attempt(reap)
+            done = self.attempt(self._reap)
         if done and not self._compared:
             self._compared = self.attempt(_compare)
         if not done:
             return lost, min(AGAIN, interval)
         due = min(self._next_beat, self._next_reap) if kept else self._next_reap
         return lost, max(0.0, due - time.monotonic())
+
+    def prepare_drain(self, seconds: float = math.inf) -> None:
+        """Reap and fire schedules once, so that what comes due by that is drained too. Before all else."""
+        self.attempt(self._reap)
+        self.ticker.fire_once(seconds)
 
     def cut(self, seconds: float) -> None:
         """Break the connections on which nothing was answered for so long. For other threads."""
@@ -83,6 +82,13 @@ class Keeper:
         """Do nothing more."""
         self.ticker.end()
         self.session.close()
+
+    def _reap(self, _execute: Execute) -> None:
+        now, interval = time.monotonic(), conf.get().heartbeat
+        # Somebody may have locked the table of jobs, to change it say. Heartbeats go on.
+        patience = min(reaper.PATIENCE, interval / 2)
+        more = reaper.run(partial(self.session.execute, patience=patience)).more
+        self._next_reap = now if more else now + interval
 
     def reap_now(self) -> None:
         """Reap with the next `keep()`: a death has been recorded."""

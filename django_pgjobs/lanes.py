@@ -56,6 +56,11 @@ class Lanes:
             self._lanes.append(lane)
         return lane
 
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Those of the lanes so far."""
+        return [lane.thread for lane in self._lanes]
+
     def close(self) -> None:
         """Let each lane close its connections and end, after what it runs."""
         for lane in self._lanes:
@@ -114,7 +119,10 @@ class _Lane:
         self.jobs = 0
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self.put = self._calls.put
-        threading.Thread(target=self._work, name=f"pgjobs-async-{number}", daemon=True).start()
+        self.thread = threading.Thread(
+            target=self._work, name=f"pgjobs-async-{number}", daemon=True
+        )
+        self.thread.start()
 
     def _work(self) -> None:
         leftovers.guard_thread()

@@ -12,9 +12,12 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from io import FileIO
+
+from django.db import connections
 
 from django_pgjobs import conf, rights
 from django_pgjobs.board import Board
@@ -36,6 +39,14 @@ _LOOK = 1.0  # seconds between two looks whether a statement goes unanswered
 
 def run_alone(options: WorkerOptions, on_signals: OnSignals, companion: Companion = NOBODY) -> int:
     """Run a worker that keeps its lease in a thread of its own; return its exit status."""
+    _check_connections()
+    return work(options, on_signals, companion)[0]
+
+
+def work(
+    options: WorkerOptions, on_signals: OnSignals, companion: Companion = NOBODY
+) -> tuple[int, Worker]:
+    """Do what `run_alone()` does, in a process that has other work too; return the status and the worker."""
     # Whatever ends the worker ends what is beside it: a lease that is kept on would hold its jobs.
     with (
         closing(Session(options.database)) as session,
@@ -46,7 +57,7 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals, companion: Companio
         worker = Worker(options, lease, session, companion)
         keeper = Keeper(options.database)
         if options.drain:
-            keeper.ticker.fire_once()  # what is due by now is drained too
+            keeper.prepare_drain(options.ends - time.monotonic())
         with _watched(session, keeper):
             with on_signals(worker.stop), kept(keeper, lease, lambda: worker.stopping, worker.lose):
                 status = worker.run()
@@ -55,7 +66,13 @@ def run_alone(options: WorkerOptions, on_signals: OnSignals, companion: Companio
                 lease.end(session.execute, STOPPED)
             except CONNECTION_ERRORS as error:
                 logger.warning("Stopped without saying so: %s", error)
-    return status
+    return status, worker
+
+
+def _check_connections() -> None:
+    """Have Django's pools check what they give out, which they do only if they were made like this."""
+    for alias in connections:
+        connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
 
 
 @contextmanager
@@ -68,15 +85,18 @@ def _watched(session: Session, keeper: Keeper) -> Iterator[None]:
             session.cut(conf.get().unanswered)
             keeper.cut(conf.get().silence)
 
-    threading.Thread(target=watch, name="pgjobs-watch", daemon=True).start()
+    thread = threading.Thread(target=watch, name="pgjobs-watch", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
+        thread.join(_LOOK)
 
 
 def run_child(options: WorkerOptions, descriptors: str, companion: Companion = NOBODY) -> int:
     """Run a worker whose lease its supervisor keeps; return its exit status."""
+    _check_connections()
     _leave_signals_to_the_supervisor()
     _die_with_parent()
     shared, pipe = (int(descriptor) for descriptor in descriptors.split(","))

@@ -58,6 +58,7 @@ class Loop(Runner):
         self._ready: deque[Held] = deque()
         self._running: dict[int, _Attempt] = {}  # by job; changed by the loop's thread alone
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def idle(self) -> bool:
@@ -83,6 +84,11 @@ class Loop(Runner):
         if self._loop:
             self._loop.call_soon_threadsafe(self._cancel_asked, held)
 
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The loop's and those of its lanes, unless a handler is stuck."""
+        return [] if self._thread is None or self.stuck else [self._thread, *self._lanes.threads]
+
     def close(self) -> None:
         """Start nothing more, cancel what is running, and end with it."""
         self.closed = True
@@ -97,9 +103,10 @@ class Loop(Runner):
             self._loop.set_task_factory(_make_task)
             lanes.make_default(self._loop)
             arguments = (self._loop,)
-            threading.Thread(
+            self._thread = threading.Thread(
                 target=self._run, args=arguments, name="pgjobs-loop", daemon=True
-            ).start()
+            )
+            self._thread.start()
         self._ready.extend(held)
         self._loop.call_soon_threadsafe(self._start_ready)
 

@@ -87,7 +87,7 @@ class Supervisor:
 
         """
         if self._options.drain:
-            self._keeper.ticker.fire_once()  # what is due by now is drained too
+            self._keeper.prepare_drain()
         duties = threading.Thread(target=self._do_duties, name="pgjobs-duties", daemon=True)
         duties.start()  # the children are started from this thread: they die with the one that did
         try:
@@ -195,6 +195,10 @@ class Supervisor:
         logger.error("Worker %s died: %s.", child.name, child.death)
         if self._orders:
             self._status = 1
+        elif self._options.drain and self._options.max_jobs and child.started_well:
+            # How many jobs it has done is not known here: another one might do too many.
+            self._status = 1
+            self._drained += 1
         elif child.death == TAKEN_FOR_DEAD:
             pass  # for want of heartbeats, which are ours: that says nothing about how it starts
         elif child.started_well:  # so starting it works: no reason to wait

@@ -56,6 +56,12 @@ class Threads(Runner):
         """What did not stop when it was interrupted."""
         return [held for held, deadline in list(self._running.values()) if deadline.stuck]
 
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Those whose handler is not stuck."""
+        stuck = {thread for thread, (_, deadline) in list(self._running.items()) if deadline.stuck}
+        return [thread for thread in self._threads if thread.ident not in stuck]
+
     def close(self) -> None:
         """Start nothing more, and let each thread end after what it runs."""
         self.closed = True

@@ -55,11 +55,11 @@ class Ticker:
         elif self._idle:
             self._inbox.put(None)
 
-    def fire_once(self) -> None:
+    def fire_once(self, seconds: float = _ONCE) -> None:
         """Fire what is due by now, and return when that is done, well or not, or takes too long."""
         thread = threading.Thread(target=self._run_once, name="pgjobs-ticker", daemon=True)
         thread.start()
-        thread.join(_ONCE)
+        thread.join(min(seconds, _ONCE))
 
     def cut(self, seconds: float) -> None:
         """Break the connection if a round has not ended for so long. For other threads."""

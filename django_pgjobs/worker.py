@@ -22,7 +22,7 @@ from django_pgjobs import conf, forks, outcomes, resources
 from django_pgjobs.attempts import Held, Inbox, News, Turn
 from django_pgjobs.claims import Claim, Token
 from django_pgjobs.companions import NOBODY, Companion
-from django_pgjobs.exceptions import JobTimeout, PgJobsError
+from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.figures import Figures
 from django_pgjobs.handlers import Handlers
 from django_pgjobs.holdings import Holdings
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _LOCKED = 0.1  # seconds until a row that was locked is tried again
 _BRIEFLY = 0.5  # seconds that the figures may wait for a lock
+_JOIN = 2.0  # seconds in which threads close their connections and end
 
 
 class ShutdownTimeout(PgJobsError):
@@ -71,7 +72,8 @@ class Worker:
         self._dead = False
         self._refused = False
         self._next_check = 0.0
-        self._figures = Figures()
+        self.figures = Figures()
+        self.drained = False  # whether it ended since nothing was due any more
         self._relay = Relay(lease.worker, options.poll)
         self._transactions: Transactions | None = None
 
@@ -96,8 +98,6 @@ class Worker:
 
     def run(self) -> int:
         """Work until told to stop; return the exit status: 0, or 1 where something was given up."""
-        for alias in connections:  # a pool checks what it gives out only if it was made like this
-            connections.settings[alias]["CONN_HEALTH_CHECKS"] = True
         forks.guard()
         self._persist(self._compile)
         self._handlers = Handlers(self._lease, self._options, self._inbox)
@@ -113,6 +113,8 @@ class Worker:
             self._companion.close()
             if listener is not None:
                 listener.close()
+            if self._options.ends < math.inf:  # the process goes on: leave nothing behind
+                self._handlers.join(_JOIN)
         logger.info("Worker %s stopped.", self._lease.name)
         return 1 if interrupted or self._dead or self._refused or self._holdings else 0
 
@@ -172,6 +174,7 @@ class Worker:
             return False
         drained = drained and self._intake.exhausted and not beside
         if not self._busy and self._options.drain and drained:
+            self.drained = True
             return False
         if time.monotonic() >= self._stop_by:
             return False
@@ -210,12 +213,12 @@ class Worker:
         self._relay.note_end(news.held)
         outcome = news.outcome
         if isinstance(outcome, Done):
-            self._figures.add(news.held.claim, news.seconds, failed=False)
+            self.figures.add(news.held.claim, news.seconds, failed=False)
             self._holdings.unsettled.append(outcome)
         elif outcome is None:
             self._holdings.note_unstarted([news.held])
         elif isinstance(outcome, Settled):
-            self._figures.add(news.held.claim, news.seconds, failed=False)
+            self.figures.add(news.held.claim, news.seconds, failed=False)
             self._note_settled(self._holdings.let_go([outcome]))
         else:
             self._holdings.unsettled.append(outcome)
@@ -223,7 +226,7 @@ class Worker:
 
     def _note_not_done(self, outcome: NotDone, seconds: float) -> None:
         if isinstance(outcome, Failed):
-            self._figures.add(outcome.claim, seconds, failed=True)
+            self.figures.add(outcome.claim, seconds, failed=True)
             if outcome.interrupts and not self.stopping:
                 self.stop()
 
@@ -293,7 +296,7 @@ class Worker:
 
     def _check(self) -> None:
         """Look for claims without an owner, and for a reason to be replaced."""
-        self._figures.write(self._briefly)
+        self.figures.write(self._briefly)
         if lost := self._holdings.release_orphans():
             logger.warning("Gave %s back, claimed without an answer.", counted(lost, "job"))
         most = self._options.max_rss
@@ -346,7 +349,7 @@ class Worker:
         try:
             self._give_up(running, lambda _: error, delay=0.0)
             self._release(self._handlers.take_back())
-            self._figures.write(self._briefly)
+            self.figures.write(self._briefly)
         except DATABASE_ERRORS as unreachable:
             logger.critical(
                 "Left %s unsettled: %s", counted(len(self._holdings), "job"), unreachable
@@ -356,7 +359,7 @@ class Worker:
     def settle_stuck(self) -> None:
         """Record the attempts that did not stop at their timeout: for a process that ends now."""
         self._collect(0)
-        self._give_up(self._handlers.stuck, _timeout)
+        self._give_up(self._handlers.stuck, Held.timed_out)
 
     def _give_up(
         self,
@@ -364,6 +367,7 @@ class Worker:
         error: Callable[[Held], PgJobsError],
         delay: float | None = None,
     ) -> None:
+        self.figures.failed += len(running)
         cut = self._transactions.cut(running) if self._transactions else []
         self._note_settled(self._holdings.give_up(running, cut, error, delay))
 
@@ -388,10 +392,6 @@ class Worker:
             self._holdings.note_lost(turn.held, turn.not_done)
             self._lease.board.forget(turn.held.slot)  # it has a slot of its own now
         if turn.not_done is None:
-            self._figures.add(turn.held.claim, turn.seconds, failed=False)
+            self.figures.add(turn.held.claim, turn.seconds, failed=False)
         else:
             self._note_not_done(turn.not_done, turn.seconds)
-
-
-def _timeout(held: Held) -> JobTimeout:
-    return JobTimeout.after(held.job_type.timeout if held.job_type else None)

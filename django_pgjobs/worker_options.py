@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
@@ -37,6 +38,8 @@ class WorkerOptions:
     claim: str | None = (
         None  # how, "lease" or "transaction"; None: as the settings of each queue say
     )
+    # By the monotonic clock: when all attempts must have ended, in a process that goes on after them.
+    ends: float = math.inf
 
     @property
     def most_held(self) -> int:

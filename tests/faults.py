@@ -20,6 +20,7 @@ from tests import (
     atomic_faults,
     cancel_faults,
     connection_faults,
+    drain_faults,
     limit_faults,
     retry_faults,
     role_faults,
@@ -236,6 +237,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | admin_faults.FAULTS
     | testing_faults.FAULTS
     | task_faults.FAULTS
+    | drain_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -40,6 +40,7 @@ _SCHEDULES, _LIMITS = "db/test_schedules.py::", "concurrency/test_limits.py::"
 _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_and_delayed"
 _EXPLAIN, _COMMAND = "db/test_explain.py::", "db/test_pgjobs_command.py::"
 _PRODUCERS, _ROLES = "db/test_producers.py::", "db/test_worker_roles.py::"
+_DRAINING = "acceptance/test_draining_view.py::"
 _KEYED = "admin/test_keyed_jobs.py::"
 _FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
 _CHOICES, _ASSERTING = "db/test_drain_choices.py::", "db/test_asserting.py::"
@@ -390,6 +391,16 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "leaving-is-stopping": (
         "acceptance/test_supervisor_children.py::test_the_replacement_works_while_the_old_one_finishes_however_long_that_takes",
     ),
+    # the view that drains
+    "any-token-drains": (f"{_DRAINING}test_without_the_token_no_job_is_run",),
+    "batches-ignore-their-bound": (f"{_DRAINING}test_it_does_no_more_than_so_many_jobs",),
+    "batches-start-jobs-to-the-end": (
+        f"{_DRAINING}test_no_job_starts_once_its_time_is_over_and_what_runs_may_end",
+    ),
+    "batches-wait-for-any-handler": (
+        f"{_DRAINING}test_what_runs_too_long_is_told_to_stop_and_has_had_an_attempt",
+    ),
+    "batches-leave-their-threads": (f"{_DRAINING}test_nothing_of_it_stays_in_the_process",),
 }
 
 # Those that the state machine must catch as well, by itself.

@@ -10,13 +10,13 @@ from __future__ import annotations
 from django.core import checks
 from django.core.checks import Tags
 
-from django_pgjobs.checks.configuration import check_debug, check_settings
+from django_pgjobs.checks.configuration import check_debug, check_drain_token, check_settings
 from django_pgjobs.checks.databases import check_databases
 from django_pgjobs.checks.kinds import check_kinds, check_schedules
 from django_pgjobs.checks.sessions import check_listening, check_poolers, check_sessions
 from django_pgjobs.checks.tables import check_tables
 
-OF_THE_PROJECT = (check_settings, check_databases, check_kinds)
+OF_THE_PROJECT = (check_settings, check_drain_token, check_databases, check_kinds)
 # Django runs these for the databases that `check --database` or `migrate` names.
 OF_THE_SERVER = (check_poolers, check_listening, check_sessions, check_tables, check_schedules)
 
@@ -33,6 +33,7 @@ def register() -> None:
 __all__ = [
     "check_databases",
     "check_debug",
+    "check_drain_token",
     "check_kinds",
     "check_listening",
     "check_poolers",

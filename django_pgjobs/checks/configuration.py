@@ -7,10 +7,13 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its name in Django
+from django.urls import URLResolver, get_resolver
 
 from django_pgjobs import conf
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.options import check_queue
+
+_DIFFERENT = 8  # characters: a random token of the shortest length has more, all but never fewer
 
 
 def has_valid_settings() -> bool:
@@ -38,6 +41,41 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
                 )
             )
     return found
+
+
+def check_drain_token(**_kwargs: Any) -> list[CheckMessage]:
+    """Report what a token is no use for: pgjobs.W014, W015."""
+    if not has_valid_settings():
+        return []
+    token = conf.get().drain_token
+    if token is None and getattr(settings, "ROOT_URLCONF", None) and _is_drained(get_resolver()):
+        return [
+            Warning(
+                "PGJOBS['DRAIN_TOKEN'] must be set where a DrainView has an address, got none.",
+                hint="Set it to a random text; until then that address answers 404, whoever asks.",
+                id="pgjobs.W015",
+            )
+        ]
+    if token is None or (len(set(token)) >= _DIFFERENT and token != settings.SECRET_KEY):
+        return []
+    return [
+        Warning(
+            "PGJOBS['DRAIN_TOKEN'] must be random and a secret of its own, got "
+            + ("the SECRET_KEY." if token == settings.SECRET_KEY else "few different characters."),
+            hint='Make one: python -c "import secrets; print(secrets.token_urlsafe(32))".',
+            id="pgjobs.W014",
+        )
+    ]
+
+
+def _is_drained(resolver: URLResolver) -> bool:
+    """Whether an address leads to the view that drains."""
+    return any(
+        _is_drained(pattern)
+        if isinstance(pattern, URLResolver)
+        else getattr(pattern.callback, "needs_drain_token", False)
+        for pattern in resolver.url_patterns
+    )
 
 
 def check_debug(**_kwargs: Any) -> list[CheckMessage]:

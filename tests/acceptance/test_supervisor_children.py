@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from django_pgjobs.models import Job, Worker
 from tests import audit
-from tests.app.probes import hold, record
+from tests.app.probes import hold, leave, record
 from tests.processes import FAST
 from tests.waiting import eventually
 
@@ -89,6 +89,15 @@ def test_a_drain_of_so_many_jobs_is_the_same_for_each_process(processes):
     assert 8 <= Job.objects.done().count() <= 12
     assert processes.supervisor("--drain", "--max-jobs", "50").wait() == 0
     assert_each_ran_once(20)
+
+
+def test_a_drain_of_so_many_jobs_does_no_more_of_them_though_they_kill_their_process(processes):
+    for n in range(8):
+        leave.enqueue(key=str(n), how="kill")
+    options = ("--drain", "--max-jobs", "3", "--threads", "1")
+    assert processes.supervisor(*options).wait() == 1
+    assert 1 <= len(processes.ledger.starts()) <= 3
+    assert Job.objects.pending().count() == 8, "no job is lost"
 
 
 BROKEN = """

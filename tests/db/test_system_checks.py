@@ -133,6 +133,10 @@ CHECKS = {
     "pgjobs.W011": lambda w: w.sql("drop index pgjobs_job_claim"),
     "pgjobs.W012": lambda w: setattr(w.settings, "DEBUG", True),
     "pgjobs.W013": lambda w: w.database(PORT="1"),
+    "pgjobs.W014": lambda w: w.pgjobs(DRAIN_TOKEN="ab" * 16),
+    "pgjobs.W015": lambda w: setattr(
+        w.settings, "ROOT_URLCONF", "tests.acceptance.test_draining_view"
+    ),
 }
 
 
@@ -150,6 +154,13 @@ def test_every_check_of_the_reference_is_brought_about_below():
     told = {i for path in sources for i in re.findall(r'"(pgjobs\.\w+)"', path.read_text())}
     assert [row[0] for row in rows if row[0] in told] == list(CHECKS)
     assert told == set(CHECKS)
+
+
+def test_a_token_that_is_another_secret_is_told(world):
+    world.pgjobs(DRAIN_TOKEN="x" + world.settings.SECRET_KEY.replace(" ", "-"))
+    assert found() == {}
+    world.settings.SECRET_KEY = conf.get().drain_token
+    assert "SECRET_KEY" in found()["pgjobs.W014"]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -184,6 +195,7 @@ WRONG = {
         *({"mail": {"claim": "row"}}, {"mail": {"concurrency": 0}}, {"mail": {"rate": 5}}),
     ],
     "SECRET_KEYS": ["(", None, 1],
+    "DRAIN_TOKEN": ["", "short", "x " * 20, b"x" * 32, 1],
 }
 
 

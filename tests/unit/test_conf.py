@@ -41,6 +41,7 @@ REFUSED = [
     (["QUEUES"], [None, "mail", ["mail"], {"": {}}, {1: {}}, {"mail": "lease"}]),
     (["QUEUES"], [{"mail": {"claim": value}} for value in (None, "", "leases", True, [])]),
     (["SECRET_KEYS"], [None, 1, b"x", "(", "[a"]),
+    (["DRAIN_TOKEN"], ["", "x" * 31, "x " * 32, "ä" * 32, "x" * 32 + "\n", b"x" * 32, 1, True]),
 ]
 ALLOWED = [
     (["LEASE"], [60, 60.5, timedelta(minutes=5)]),
@@ -51,6 +52,7 @@ ALLOWED = [
     (["LISTEN_DATABASE"], [None, "default", "other"]),
     (["QUEUES"], [{}, {"mail": {}}, {"a": {"claim": "lease"}, "b": {"claim": "transaction"}}]),
     (["SECRET_KEYS"], ["", "x", "(?i)secret"]),
+    (["DRAIN_TOKEN"], [None, "x" * 32, "-._~+/=" * 20]),
 ]
 
 
@@ -91,6 +93,15 @@ def test_a_value_in_range_is_no_problem_and_is_used(key, value, settings):
     settings.PGJOBS = {key: value}
     expected = value.total_seconds() if isinstance(value, timedelta) else value
     assert getattr(conf.get(), key.lower()) == expected
+
+
+def test_no_problem_and_no_settings_tell_a_token(settings):
+    [problem] = conf.problems({"DRAIN_TOKEN": "too-short-a-secret"})
+    assert "too-short-a-secret" not in problem.message + problem.hint
+    assert "got a text of 18" in problem.message
+
+    settings.PGJOBS = {"DRAIN_TOKEN": "a-secret-" * 4}
+    assert "a-secret-" not in repr(conf.get())
 
 
 @pytest.mark.parametrize("given", [None, [], "x", 5, {"LEASE"}], ids=repr)
