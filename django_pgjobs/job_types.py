@@ -36,6 +36,7 @@ R = TypeVar("R")
 # it has ended. Neither must wait; each returns what else is to be called, where that may.
 Started = Callable[[Any], Callable[[], object] | None]
 Ended = Callable[[Any, Any], Callable[[], object] | None]
+CheckStored = Callable[[Mapping[str, Any]], None]  # raises `InvalidPayload`
 _NOWHERE: Mapping[str, str] = {}
 # What `using()` cannot change, and where it is declared.
 _RUNNING = ("kind", "retry", "retry_on", "discard_on", "timeout", "ordered", "atomic")
@@ -82,6 +83,7 @@ class JobType(Generic[P, R]):
         self.signature = Signature(handler, takes_context=takes_context)
         self.started: Started | None = None
         self.ended: Ended | None = None
+        self.check_stored: CheckStored | None = None
         self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -141,8 +143,12 @@ class JobType(Generic[P, R]):
         check_names(other)
         return other
 
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the payload of a call, or raise `InvalidPayload` where it does not fit the handler."""
+        return self.signature.bind(self.kind, args, kwargs)
+
     def _entry(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
-        payload = self.signature.bind(self.kind, args, kwargs)
+        payload = self.bind(args, kwargs)
         text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
         return Entry(text, self._concurrency_key(payload), self._unique_key(payload))
 
@@ -161,7 +167,7 @@ class JobType(Generic[P, R]):
 
     def _stored(self, one: Recurring) -> Recurring:
         """Return a schedule with its payload as the rows have it, or raise `InvalidPayload`."""
-        payload = self.signature.bind(self.kind, (), one.payload)
+        payload = self.bind((), one.payload)
         return replace(one, payload=json.loads(payloads.encode(payload, max_bytes=_LARGEST)))
 
 

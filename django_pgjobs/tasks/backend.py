@@ -58,8 +58,13 @@ class PgJobsBackend(framework.BaseTaskBackend):
             _check_names(task.module_path, task.queue_name)
             if isinstance(task.run_after, datetime.timedelta):
                 check_delay(task.run_after, "run_after")
-            elif task.run_after is not None:
+            elif isinstance(task.run_after, datetime.datetime):
                 check_run_at(task.run_after, "run_after")
+            elif task.run_after is not None:
+                raise InvalidOption(
+                    f"run_after must be a datetime or a timedelta, got {task.run_after!r:.80}. Pass one, or "
+                    "leave it out for now."
+                )
         except InvalidOption as error:
             raise InvalidTask(str(error)) from error
 
