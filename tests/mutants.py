@@ -297,6 +297,15 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "signals-have-another-sender": (
         "tasks/test_signals.py::test_each_signal_is_sent_once_in_order_by_the_class_of_the_backend",
     ),
+    "calls-fit-any-function": (
+        "tasks/test_backend.py::test_a_call_without_names_that_does_not_fit_is_refused_before_any_sql",
+    ),
+    "any-declaration-counts": (
+        "tasks/test_backend.py::test_a_task_cannot_be_declared_again_with_options_that_are_others_or_wrong",
+    ),
+    "tasks-of-classes-are-lost": (
+        "tasks/test_finding.py::test_the_result_of_a_task_in_a_class_is_there_from_the_first_call",
+    ),
     # admin
     "filters-know-the-code-alone": (
         f"{_FILTERS}test_queues_are_offered_wherever_their_name_stands",

@@ -79,6 +79,15 @@ class PgJobsTask(Task):
         task: PgJobsTask = again(cls, {**kwargs, "is_copy": True})
         return task
 
+    def get_backend(self) -> Any:
+        """Return its backend; for the results of one that the settings have lost, what still finds them."""
+        try:
+            return Task.get_backend(self)
+        except framework.InvalidTaskBackend:
+            from django_pgjobs.tasks.backend import LostBackend  # noqa: PLC0415 -- it imports this
+
+            return LostBackend(self.backend, {})
+
     def using(
         self,
         *,

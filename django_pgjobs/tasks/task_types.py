@@ -18,6 +18,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 
 from django_pgjobs import registry
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload
@@ -147,17 +149,34 @@ def of(task: Any) -> TaskType:
     Raises:
         InvalidTask: an option has the wrong type or is out of range.
         DuplicateKind: another function has its module path.
+        ImproperlyConfigured: this app is not installed.
 
     """
     known = registry.find(task.module_path, ask=False)
     if isinstance(known, TaskType) and known.task.func is task.func:
         return known
+    if apps.apps_ready:  # else the check of the backend says so
+        demand_app()
     try:
         task_type = TaskType(task)
     except InvalidOption as error:
         raise framework.InvalidTask(str(error)) from error
     registry.register(task_type)
     return task_type
+
+
+def is_installed() -> bool:
+    """Say whether the project has this app, and so its models."""
+    return apps.is_installed("django_pgjobs")
+
+
+def demand_app() -> None:
+    """Raise `ImproperlyConfigured` unless the project has this app."""
+    if not is_installed():
+        raise ImproperlyConfigured(
+            "'django_pgjobs' must be in INSTALLED_APPS for PgJobsBackend in TASKS, got an app that is not. "
+            "Add it there, and run manage.py migrate."
+        )
 
 
 def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
@@ -169,7 +188,7 @@ def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
         if takes_context:
             args = (contexts.of(task_type, *context), *args)
         try:
-            return _normal(function(*args, **kwargs))
+            return _normal(task_type, function(*args, **kwargs))
         except BaseException as error:
             signals.note(error)
             raise
@@ -186,7 +205,7 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
         if takes_context:
             args = (await sync_to_async(contexts.of)(task_type, *context), *args)
         try:
-            return _normal(await function(*args, **kwargs))
+            return _normal(task_type, await function(*args, **kwargs))
         except BaseException as error:
             signals.note(error)
             raise
@@ -194,9 +213,29 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
     return handler
 
 
-def _normal(value: Any) -> Any:
+def _normal(task_type: TaskType, value: Any) -> Any:
     """Return what the framework makes of a value; it asks what it is three times before None."""
-    return None if value is None else normalize_json(value)
+    if value is None:
+        return None
+    normal = normalize_json(value)
+    if type(normal) in (dict, list):
+        _check_keys(task_type, normal)
+    return normal
+
+
+def _check_keys(task_type: TaskType, value: Any) -> None:
+    """Demand that dicts have the keys that JSON has, which the framework leaves out, or raise `TypeError`."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(
+                    f"Keys of what {task_type.kind} returns must be text, got {key!r:.80}. "
+                    "JSON has no others: return str(key)."
+                )
+        value = value.values()
+    for one in value:
+        if isinstance(one, (dict, list)):
+            _check_keys(task_type, one)
 
 
 def _parts(task_type: TaskType) -> tuple[Callable[..., Any], bool, bool]:

@@ -180,6 +180,26 @@ def test_a_result_outlives_the_settings_it_was_made_under(settings):
     assert (read.task.queue_name, read.backend) == ("mail", "second")
 
 
+def test_a_result_is_refreshed_though_the_settings_have_lost_its_alias(settings):
+    result = tasks.add_up.using(backend="second").enqueue(1)
+    settings.TASKS = {"default": {"BACKEND": "django_pgjobs.tasks.PgJobsBackend"}}
+    drain()
+
+    result.refresh()
+    assert result.return_value == 1
+
+    read = framework.task_backends["default"].get_result(result.id)
+    async_to_sync(read.arefresh)()
+    for refused in (
+        lambda: read.task.enqueue(1),
+        lambda: tasks.add_up.using(backend="second"),
+        lambda: read.task.using(priority=3),
+    ):
+        with pytest.raises(framework.InvalidTaskBackend, match="second"):
+            refused()
+    assert Job.objects.count() == 1
+
+
 ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
 
