@@ -31,7 +31,7 @@ from django_pgjobs import (
 )
 from django_pgjobs.models import Job
 from django_pgjobs.tasks import PgJobsBackend, PgJobsTask, framework, task
-from django_pgjobs.testing import drain, perform
+from django_pgjobs.testing import assert_enqueued, drain, perform
 from tests.app import tasks
 from tests.db.rows import make
 
@@ -91,6 +91,15 @@ def test_the_arguments_of_a_result_are_as_they_were_passed():
         read = tasks.add_up.get_result(result.id)
         assert (read.args, read.kwargs) == (list(args), kwargs)
         assert read == result
+
+
+@pytest.mark.parametrize("value", [1e16, 1e23, 1e300, -1e300, 5e-324])
+def test_floats_of_any_size_are_the_same_in_the_result_and_in_the_row(value):
+    result = tasks.give_back.enqueue(value)
+    assert tasks.give_back.get_result(result.id) == result
+    assert_enqueued(tasks.give_back, payload={"value": value})
+    drain()
+    assert tasks.give_back.get_result(result.id).return_value == value
 
 
 def test_arguments_without_names_are_stored_as_lists():
