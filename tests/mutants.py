@@ -330,6 +330,15 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "drains-see-the-lanes-of-the-first-claim": (
         "db/test_drain.py::test_a_job_that_a_job_has_enqueued_runs_though_its_queue_and_priority_are_new",
     ),
+    "drains-end-between-two-looks": (
+        f"{_TRAVEL}test_a_job_that_becomes_due_between_two_looks_is_run",
+    ),
+    "callbacks-of-handlers-are-left": (
+        "db/test_drain.py::test_what_happened_on_commit_does_not_happen_again",
+    ),
+    "refutations-know-any-argument-of-a-task": (
+        "tasks/test_testing.py::test_an_argument_that_a_task_has_not_is_refused",
+    ),
     "assertions-match-anything": (
         f"{_ASSERTING}test_a_payload_may_have_more_than_is_asked_for",
         f"{_ASSERTING}test_options_are_compared",
