@@ -66,6 +66,7 @@ class JobType(Generic[P, R]):
         atomic: bool = False,
         takes_context: bool = False,
         schedule: Recurring | Iterable[Recurring] = (),
+        signature: Signature | None = None,
     ) -> None:
         """Describe a kind; `@job` also registers it."""
         functools.update_wrapper(self, handler)  # first: the function's attributes must not win
@@ -80,7 +81,7 @@ class JobType(Generic[P, R]):
         self.takes_context = takes_context
         self.is_async = inspect.iscoroutinefunction(handler)
         self.listens = takes_context or self.is_async  # a running one can be asked to stop
-        self.signature = Signature(handler, takes_context=takes_context)
+        self.signature = signature or Signature(handler, takes_context=takes_context)
         self.started: Started | None = None
         self.ended: Ended | None = None
         self.check_stored: CheckStored | None = None
@@ -143,12 +144,8 @@ class JobType(Generic[P, R]):
         check_names(other)
         return other
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the payload of a call, or raise `InvalidPayload` where it does not fit the handler."""
-        return self.signature.bind(self.kind, args, kwargs)
-
     def _entry(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
-        payload = self.bind(args, kwargs)
+        payload = self.signature.bind(self.kind, args, kwargs)
         text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
         return Entry(text, self._concurrency_key(payload), self._unique_key(payload))
 
@@ -167,7 +164,7 @@ class JobType(Generic[P, R]):
 
     def _stored(self, one: Recurring) -> Recurring:
         """Return a schedule with its payload as the rows have it, or raise `InvalidPayload`."""
-        payload = self.bind((), one.payload)
+        payload = self.signature.bind(self.kind, (), one.payload)
         return replace(one, payload=json.loads(payloads.encode(payload, max_bytes=_LARGEST)))
 
 

@@ -97,7 +97,7 @@ def enqueue_now(schedule: Schedule, alias: str) -> Enqueued:
 def check(kind: str, payload: dict[str, Any]) -> None:
     """Raise `UnknownKind` or `InvalidPayload` where a tick would."""
     given = payloads.decode(json.dumps(payload))
-    arguments = registry.get_job(kind).bind((), given)
+    arguments = registry.get_job(kind).signature.bind(kind, (), given)
     payloads.encode(arguments, max_bytes=conf.get().max_payload_bytes)
 
 

@@ -12,6 +12,7 @@ from inspect import Parameter
 from typing import Any
 
 from django_pgjobs.exceptions import InvalidPayload
+from django_pgjobs.signatures import Signature
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
 
@@ -52,6 +53,21 @@ class Call:
                 f"The payload of {self._kind!r:.100} must be {{'args': [...], 'kwargs': {{...}}}}, since not "
                 f"all arguments of its function have names, got {payload!r:.80}. Store them so."
             )
+
+
+class CallSignature(Signature):
+    """The signature of such a payload, whose calls fit the function."""
+
+    def __init__(self, call: Call) -> None:
+        """Have the two names."""
+        super().__init__(spread)
+        self._call = call
+
+    def bind(self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the payload; raise `InvalidPayload` where it is no call that fits, too."""
+        payload = super().bind(kind, args, kwargs)
+        self._call.check(payload)
+        return payload
 
 
 def is_call(payload: Mapping[str, Any]) -> bool:

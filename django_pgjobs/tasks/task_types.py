@@ -55,8 +55,8 @@ class TaskType(JobType[..., Any]):
 
         _check_runs(task.func)
         self.task = task
-        self.call = calls.Call(task)
-        self.spread = self.call.has_nameless
+        call = calls.Call(task)
+        self.spread = call.has_nameless
         super().__init__(
             calls.spread if self.spread else task.func,
             task.module_path,
@@ -68,6 +68,7 @@ class TaskType(JobType[..., Any]):
             atomic=option("atomic", default=False),
             takes_context=task.takes_context and not self.spread,
             schedule=option("schedule", ()),
+            signature=calls.CallSignature(call) if self.spread else None,
         )
         registry.check_atomic(self.atomic, task.func)
         _check_names(self)
@@ -79,7 +80,7 @@ class TaskType(JobType[..., Any]):
         self.handler = (_async_handler if self.is_async else _sync_handler)(self)
         self.started = functools.partial(signals.started, self)
         self.ended = functools.partial(signals.ended, self)
-        self.check_stored = self.call.check_shape if self.spread else None
+        self.check_stored = call.check_shape if self.spread else None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""
@@ -100,15 +101,8 @@ class TaskType(JobType[..., Any]):
         """Return the payload of a call of the task; raise as the `enqueue()` of its backend does."""
         values, named = as_json(self.task, list(args)), as_json(self.task, kwargs)
         if self.spread:
-            return self.bind((), {"args": values, "kwargs": named})
-        return self.bind(tuple(values), named)
-
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the payload of a job, as `JobType` does; a call that it stands for fits the function."""
-        payload = super().bind(args, kwargs)
-        if self.spread:
-            self.call.check(payload)
-        return payload
+            return self.signature.bind(self.kind, (), {"args": values, "kwargs": named})
+        return self.signature.bind(self.kind, tuple(values), named)
 
     def check(self, task: Any) -> None:
         """Demand that the options of a copy of the task be valid for its jobs, or raise `InvalidTask`."""

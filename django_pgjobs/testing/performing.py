@@ -71,7 +71,7 @@ def _bound(
         task_type = task_types.of(kind)
         return task_type, task_type.payload_of(args, payload)
     job_type = kind if isinstance(kind, JobType) else registry.get_job(names_of(kind)[0])
-    return job_type, job_type.bind(args, payload)
+    return job_type, job_type.signature.bind(job_type.kind, args, payload)
 
 
 def _job(claim: Claim, priority: int, alias: str) -> Job:

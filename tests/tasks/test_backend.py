@@ -25,7 +25,9 @@ from django_pgjobs import (
     Limit,
     Rate,
     Unique,
+    deploy_checks,
     enqueue,
+    every,
     get_job,
     registry,
 )
@@ -54,6 +56,10 @@ def positional(a, /, b):
 
 def spread(*args):
     return args
+
+
+def spread_to_b(a, *args, b):
+    return a, args, b
 
 
 def count():
@@ -309,6 +315,20 @@ def test_a_call_without_names_that_does_not_fit_is_refused_before_any_sql(
             call()
     with pytest.raises(InvalidPayload, match=fault):
         get_job(f"tests.app.tasks.{name}").enqueue_many([payload])
+
+
+def test_a_schedule_of_a_call_that_does_not_fit_is_refused_where_it_is_declared():
+    task(schedule=every(seconds=1, payload={"args": [1], "kwargs": {"b": 2}}))(positional)
+    with pytest.raises(InvalidPayload, match="missing"):
+        task(schedule=every(seconds=1, payload={"args": [], "kwargs": {"b": 2}}))(spread_to_b)
+
+
+def test_the_checks_of_a_deploy_know_calls_without_names():
+    good = {"args": [1], "kwargs": {}}
+    make(kind="tests.app.tasks.collect", payload=good)
+    assert deploy_checks.misfits("default") == []
+    make(kind="tests.app.tasks.collect", payload={"a": 1})
+    assert [misfit.problem for misfit in deploy_checks.misfits("default")] == ["payload"]
 
 
 @pytest.mark.parametrize("payload", NO_CALLS)
