@@ -298,7 +298,7 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         "tasks/test_signals.py::test_each_signal_is_sent_once_in_order_by_the_class_of_the_backend",
     ),
     "calls-fit-any-function": (
-        "tasks/test_backend.py::test_a_call_without_names_that_does_not_fit_is_refused_before_any_sql",
+        "tasks/test_calls.py::test_a_call_without_names_that_does_not_fit_is_refused_before_any_sql",
     ),
     "any-declaration-counts": (
         "tasks/test_backend.py::test_a_task_cannot_be_declared_again_with_options_that_are_others_or_wrong",

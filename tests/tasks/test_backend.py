@@ -25,17 +25,14 @@ from django_pgjobs import (
     Limit,
     Rate,
     Unique,
-    deploy_checks,
     enqueue,
-    every,
     get_job,
     registry,
 )
 from django_pgjobs.models import Job
 from django_pgjobs.tasks import PgJobsBackend, PgJobsTask, framework, task
-from django_pgjobs.testing import assert_enqueued, drain, perform
+from django_pgjobs.testing import assert_enqueued, drain
 from tests.app import tasks
-from tests.db.rows import make
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
 
@@ -48,18 +45,6 @@ def bill(customer_id, amount=0):
 
 async def wait():
     """Do nothing."""
-
-
-def positional(a, /, b):
-    return a - b
-
-
-def spread(*args):
-    return args
-
-
-def spread_to_b(a, *args, b):
-    return a, args, b
 
 
 def count():
@@ -106,45 +91,6 @@ def test_floats_of_any_size_are_the_same_in_the_result_and_in_the_row(value):
     assert_enqueued(tasks.give_back, payload={"value": value})
     drain()
     assert tasks.give_back.get_result(result.id).return_value == value
-
-
-def test_arguments_without_names_are_stored_as_lists():
-    subtract = task(positional)
-    assert stored_payload(tasks.collect.enqueue(1, [2], x=3)) == {
-        "args": [1, [2]],
-        "kwargs": {"x": 3},
-    }
-    first = subtract.enqueue(5, b=3)
-    assert stored_payload(first) == {"args": [5], "kwargs": {"b": 3}}
-
-    drain()
-
-    first.refresh()
-    assert first.return_value == 2
-
-
-NO_CALLS = [{}, {"a": 1}, {"args": [1], "kwargs": {}, "a": 1}, {"args": 3, "kwargs": []}]
-
-
-@pytest.mark.parametrize("payload", NO_CALLS)
-@pytest.mark.parametrize("name", ["collect", "collect_with_context"])
-def test_a_payload_that_is_no_call_fails_at_once_with_advice(name, payload):
-    job = make(kind=f"tests.app.tasks.{name}", payload=payload)
-    drain()
-    job.refresh_from_db()
-    assert (job.status, job.attempts) == ("failed", 1)
-    assert job.last_error.startswith("django_pgjobs.exceptions.InvalidPayload: The payload of ")
-    assert "must be {'args': [...], 'kwargs': {...}}" in job.last_error
-
-
-@pytest.mark.parametrize("payload", NO_CALLS)
-def test_the_result_of_what_is_no_call_shows_its_payload_as_arguments(payload):
-    result = tasks.collect.get_result(str(make(kind="tests.app.tasks.collect", payload=payload).pk))
-    assert (result.args, result.kwargs) == ([], payload)
-
-
-def stored_payload(result):
-    return Job.objects.get(pk=result.id).payload
 
 
 def test_a_job_exists_if_the_transaction_commits():
@@ -288,66 +234,6 @@ def test_arguments_that_do_not_fit_are_refused():
         tasks.add_up.enqueue(a=1, c=2)
 
 
-CALLS_THAT_DO_NOT_FIT = [
-    ("demand", (), {}, r"fit tests\.app\.tasks\.demand\(a, \*args, k\), got: missing .* 'a'"),
-    ("demand", (1,), {}, "missing a required (keyword-only )?argument: 'k'"),
-    ("demand", (1,), {"a": 1, "k": 1}, "multiple values for argument 'a'"),
-    ("demand", (1,), {"k": 1, "z": 3}, "unexpected keyword argument 'z'"),
-    ("subtract", (), {}, "missing a required (positional-only )?argument: 'a'"),
-    ("subtract", (), {"a": 2}, "'a'"),
-    ("subtract", (1, 2, 3), {}, "too many positional arguments"),
-    ("collect_with_context", (), {"context": 1}, "multiple values for argument 'context'"),
-]
-
-
-@pytest.mark.parametrize(("name", "args", "kwargs", "fault"), CALLS_THAT_DO_NOT_FIT)
-def test_a_call_without_names_that_does_not_fit_is_refused_before_any_sql(
-    name, args, kwargs, fault, django_assert_num_queries
-):
-    chosen = getattr(tasks, name)
-    payload = {"args": args, "kwargs": kwargs}
-    for call in (
-        lambda: chosen.enqueue(*args, **kwargs),
-        lambda: enqueue(f"tests.app.tasks.{name}", **payload),
-        lambda: perform(chosen, *args, **kwargs),
-    ):
-        with django_assert_num_queries(0), pytest.raises(InvalidPayload, match=fault):
-            call()
-    with pytest.raises(InvalidPayload, match=fault):
-        get_job(f"tests.app.tasks.{name}").enqueue_many([payload])
-
-
-def test_a_schedule_of_a_call_that_does_not_fit_is_refused_where_it_is_declared():
-    task(schedule=every(seconds=1, payload={"args": [1], "kwargs": {"b": 2}}))(positional)
-    with pytest.raises(InvalidPayload, match="missing"):
-        task(schedule=every(seconds=1, payload={"args": [], "kwargs": {"b": 2}}))(spread_to_b)
-
-
-def test_the_checks_of_a_deploy_know_calls_without_names():
-    good = {"args": [1], "kwargs": {}}
-    make(kind="tests.app.tasks.collect", payload=good)
-    assert deploy_checks.misfits("default") == []
-    make(kind="tests.app.tasks.collect", payload={"a": 1})
-    assert [misfit.problem for misfit in deploy_checks.misfits("default")] == ["payload"]
-
-
-@pytest.mark.parametrize("payload", NO_CALLS)
-def test_a_payload_that_is_no_call_is_not_enqueued_by_name(payload, django_assert_num_queries):
-    with django_assert_num_queries(0), pytest.raises(InvalidPayload):
-        enqueue("tests.app.tasks.collect", **payload)
-
-
-def test_a_call_without_names_that_fits_is_run():
-    fitting = [
-        tasks.demand.enqueue(1, 2, k=3),
-        tasks.subtract.enqueue(5),
-        tasks.collect_with_context.enqueue(1, a=2),
-    ]
-    drain()
-    values = [chosen.task.get_result(chosen.id).return_value for chosen in fitting]
-    assert values == [[1, [2], 3], 4, [1, [1], {"a": 2}]]
-
-
 def test_arguments_are_normalised_as_json():
     result = tasks.give_back.enqueue((1, {"$type": "x"}))
     assert result.args == [[1, {"$type": "x"}]]
@@ -418,23 +304,6 @@ def test_limits_know_arguments_by_name_however_they_are_passed():
     billing.enqueue(customer_id=7)
     assert len(set(Job.objects.values_list("concurrency_key", flat=True))) == 1
     assert Job.objects.first().concurrency_key
-
-
-@pytest.mark.parametrize("function", [positional, spread])
-@pytest.mark.parametrize(
-    "options", [{"concurrency": Limit(1, key="a")}, {"unique": Unique(key="args")}]
-)
-def test_a_key_names_no_argument_where_not_all_have_names(function, options):
-    with pytest.raises(framework.InvalidTask, match="have names") as error:
-        task(**options)(function)
-    assert "list[Any]" not in str(error.value)
-    with pytest.raises(framework.InvalidTask, match="have names"):
-        task(function).using(unique=Unique(key="kwargs"))
-
-
-def test_a_key_may_be_made_of_arguments_that_have_no_names():
-    counted = task(concurrency=Limit(1, key=lambda payload: payload["args"][0]))(spread)
-    assert Job.objects.get(pk=counted.enqueue(7).id).concurrency_key
 
 
 def test_a_unique_task_returns_the_result_of_the_job_that_is_there():
