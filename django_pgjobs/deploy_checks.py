@@ -53,7 +53,7 @@ def _waiting(alias: str) -> Iterator[tuple[str, list[str], int, int]]:
 
 def _problem(kind: str, names: list[str]) -> tuple[str, str] | None:
     try:
-        registry.get_job(kind).signature.bind(kind, (), dict.fromkeys(names))
+        registry.get_job(kind).signature.check_arguments(kind, names)
     except UnknownKind as error:
         return "unknown kind", f"{error} Or give the handler this name as one of its aliases."
     except InvalidPayload as error:

@@ -157,6 +157,8 @@ def _prepare(claim: Claim, worker: str, line: Line | None) -> Prepared | Failed:
         logger.debug("Job %s (%s) starts.", claim.id, claim.kind, extra=_extra(claim))
     try:
         job_type, payload = get_job(claim.kind), payloads.decode(claim.payload)
+        if job_type.check_stored:
+            job_type.check_stored(payload)
     except (UnknownKind, InvalidPayload) as error:
         return failed(claim, error, worker, permanent=True)
     telling = job_type.started(claim) if job_type.started else None

@@ -36,6 +36,7 @@ R = TypeVar("R")
 # it has ended. Neither must wait; each returns what else is to be called, where that may.
 Started = Callable[[Any], Callable[[], object] | None]
 Ended = Callable[[Any, Any], Callable[[], object] | None]
+CheckStored = Callable[[Mapping[str, Any]], None]  # raises `InvalidPayload`
 _NOWHERE: Mapping[str, str] = {}
 # What `using()` cannot change, and where it is declared.
 _RUNNING = ("kind", "retry", "retry_on", "discard_on", "timeout", "ordered", "atomic")
@@ -65,6 +66,7 @@ class JobType(Generic[P, R]):
         atomic: bool = False,
         takes_context: bool = False,
         schedule: Recurring | Iterable[Recurring] = (),
+        signature: Signature | None = None,
     ) -> None:
         """Describe a kind; `@job` also registers it."""
         functools.update_wrapper(self, handler)  # first: the function's attributes must not win
@@ -79,9 +81,10 @@ class JobType(Generic[P, R]):
         self.takes_context = takes_context
         self.is_async = inspect.iscoroutinefunction(handler)
         self.listens = takes_context or self.is_async  # a running one can be asked to stop
-        self.signature = Signature(handler, takes_context=takes_context)
+        self.signature = signature or Signature(handler, takes_context=takes_context)
         self.started: Started | None = None
         self.ended: Ended | None = None
+        self.check_stored: CheckStored | None = None
         self.schedules = tuple(map(self._stored, rules.named(schedule, kind)))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -12,7 +12,7 @@ These are the documented exceptions, decided here and nowhere else:
   as the plain value that it equals; where it equals none, it is refused;
 - a lazy translation arrives as the text it has when it is encoded;
 - a datetime keeps its instant and its offset from UTC, and loses the name of its time zone;
-- jsonb itself drops the sign of -0.0, and a float of 1e16 or more arrives as an int.
+- jsonb itself drops the sign of -0.0, and a float of 1e16 or more arrives as the int that it equals.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ MAX_DIGITS = 4_300  # of an int: Python's default limit for reading one from tex
 
 _TAG = "$type"
 _INT64 = 2**63
+_EXPONENTS = 1e16  # from here on a float's text has one, which numeric reads as another number
 _INT_BOUND = 10**MAX_DIGITS
 _ATOMS = {str, int, bool, type(None)}  # what is read as it was stored, whatever its value
 _SHORT = 1_000  # characters: a huge text is refused before anything is made of it
@@ -201,7 +202,7 @@ class _Encoder:
             return self.container(value, depth)
         if kind is float:
             if isfinite(value):
-                return value
+                return value if -_EXPONENTS < value < _EXPONENTS else int(value)
             raise RefusedError("a finite number", repr(value), "Pass None, or text that says it.")
         try:
             return self.other(value, kind, depth)

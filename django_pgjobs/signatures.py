@@ -77,6 +77,15 @@ class Signature:
             raise InvalidPayload(self._refusal(kind, f"{self._context!r}, which is the context's"))
         return payload
 
+    def check_arguments(self, kind: str, names: Iterable[str]) -> None:
+        """Demand that a stored payload with these names, whatever their values, fit.
+
+        Raises:
+            InvalidPayload: an argument is missing or unknown.
+
+        """
+        Signature.bind(self, kind, (), dict.fromkeys(names))
+
     def check_names(self, what: str, names: Iterable[str]) -> None:
         """Demand that an option which names arguments names some of this handler's.
 

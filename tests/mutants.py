@@ -319,6 +319,15 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "signals-have-another-sender": (
         "tasks/test_signals.py::test_each_signal_is_sent_once_in_order_by_the_class_of_the_backend",
     ),
+    "calls-fit-any-function": (
+        "tasks/test_calls.py::test_a_call_without_names_that_does_not_fit_is_refused_before_any_sql",
+    ),
+    "any-declaration-counts": (
+        "tasks/test_backend.py::test_a_task_cannot_be_declared_again_with_options_that_are_others_or_wrong",
+    ),
+    "tasks-of-classes-are-lost": (
+        "tasks/test_finding.py::test_the_result_of_a_task_in_a_class_is_there_from_the_first_call",
+    ),
     # admin
     "filters-know-the-code-alone": (
         f"{_FILTERS}test_queues_are_offered_wherever_their_name_stands",
@@ -342,6 +351,15 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "jobs-put-off-stay-so": (f"{_CHOICES}test_jobs_of_other_kinds_are_left_exactly_as_they_were",),
     "drains-see-the-lanes-of-the-first-claim": (
         "db/test_drain.py::test_a_job_that_a_job_has_enqueued_runs_though_its_queue_and_priority_are_new",
+    ),
+    "drains-end-between-two-looks": (
+        f"{_TRAVEL}test_a_job_that_becomes_due_between_two_looks_is_run",
+    ),
+    "callbacks-of-handlers-are-left": (
+        "db/test_drain.py::test_what_happened_on_commit_does_not_happen_again",
+    ),
+    "refutations-know-any-argument-of-a-task": (
+        "tasks/test_testing.py::test_an_argument_that_a_task_has_not_is_refused",
     ),
     "assertions-match-anything": (
         f"{_ASSERTING}test_a_payload_may_have_more_than_is_asked_for",

@@ -32,7 +32,35 @@ def signals_have_another_sender() -> None:
     signals._backend_of = lambda _alias: framework.BaseTaskBackend
 
 
+def calls_fit_any_function() -> None:
+    """Enqueue whatever a function without names for its arguments is called with."""
+    from django_pgjobs.tasks import calls  # noqa: PLC0415 -- likewise
+
+    calls.Call.check = lambda *_: None
+
+
+def any_declaration_counts() -> None:
+    """Let a function be declared again with other options, which nobody reads."""
+    from django_pgjobs.tasks import declaring  # noqa: PLC0415 -- likewise
+
+    declaring._check_declaration = lambda *_: None
+
+
+def tasks_of_classes_are_lost() -> None:
+    """Find a task only where its path says that it is."""
+    from django_pgjobs.tasks import finding  # noqa: PLC0415 -- likewise
+
+    finding._declared = lambda _: None
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__.replace("_", "-"): fault
-    for fault in (any_module_is_imported, run_after_is_lost, signals_have_another_sender)
+    for fault in (
+        any_module_is_imported,
+        run_after_is_lost,
+        signals_have_another_sender,
+        calls_fit_any_function,
+        any_declaration_counts,
+        tasks_of_classes_are_lost,
+    )
 }

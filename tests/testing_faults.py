@@ -36,6 +36,35 @@ def drains_see_the_lanes_of_the_first_claim() -> None:
     Claimer.forget = lambda _: None
 
 
+def drains_end_between_two_looks() -> None:
+    """Let no job become due after the claim that found none."""
+    from django_pgjobs.testing import draining  # noqa: PLC0415 -- likewise
+
+    def travel_and_claim(source: Any) -> Any:
+        claims = source.claim()
+        while not claims and draining.travel_to_next(source._jobs):
+            claims = source.claim()
+        return claims
+
+    draining._Source.travel_and_claim = travel_and_claim
+
+
+def callbacks_of_handlers_are_left() -> None:
+    """Leave what a handler has given to on_commit() to the test's own transaction, too."""
+    from django.test import TestCase  # noqa: PLC0415 -- likewise
+
+    from django_pgjobs.testing import runs  # noqa: PLC0415 -- likewise
+
+    runs._committing = lambda alias: TestCase.captureOnCommitCallbacks(using=alias, execute=True)
+
+
+def refutations_know_any_argument_of_a_task() -> None:
+    """Let a payload be refuted that no call of a task has."""
+    from django_pgjobs.testing import expectations  # noqa: PLC0415 -- likewise
+
+    expectations.type_of = lambda _: None
+
+
 def assertions_match_anything() -> None:
     """Find no difference between a job and what is expected."""
     from django_pgjobs.testing.expectations import Expected  # noqa: PLC0415 -- likewise
@@ -99,6 +128,9 @@ FAULTS: dict[str, Callable[[], None]] = {
         drains_ignore_kinds,
         jobs_put_off_stay_so,
         drains_see_the_lanes_of_the_first_claim,
+        drains_end_between_two_looks,
+        callbacks_of_handlers_are_left,
+        refutations_know_any_argument_of_a_task,
         assertions_match_anything,
         refutations_know_any_kind,
         failures_are_texts_alone,

@@ -12,9 +12,9 @@ import functools
 import re
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
+from types import ModuleType
 from typing import Any
 
-from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 -- its name in Django
 from django.db import transaction
 
@@ -58,8 +58,13 @@ class PgJobsBackend(framework.BaseTaskBackend):
             _check_names(task.module_path, task.queue_name)
             if isinstance(task.run_after, datetime.timedelta):
                 check_delay(task.run_after, "run_after")
-            elif task.run_after is not None:
+            elif isinstance(task.run_after, datetime.datetime):
                 check_run_at(task.run_after, "run_after")
+            elif task.run_after is not None:
+                raise InvalidOption(
+                    f"run_after must be a datetime or a timedelta, got {task.run_after!r:.80}. Pass one, or "
+                    "leave it out for now."
+                )
         except InvalidOption as error:
             raise InvalidTask(str(error)) from error
 
@@ -71,10 +76,10 @@ class PgJobsBackend(framework.BaseTaskBackend):
             TypeError: an argument is not JSON.
             InvalidPayload: the arguments do not fit the function or cannot be stored.
             DuplicateJob: the task's rule of uniqueness says so.
+            ImproperlyConfigured: this app is not installed.
 
         """
-        from django_pgjobs.tasks import results  # noqa: PLC0415 -- no models before the apps are loaded
-
+        results = _results()
         self.validate_task(task)
         task_type = task_types.of(task)
         args, kwargs = task_types.as_json(task, args), task_types.as_json(task, kwargs)
@@ -96,10 +101,10 @@ class PgJobsBackend(framework.BaseTaskBackend):
 
         Raises:
             TaskResultDoesNotExist: there is no such job, or it is not that of a task.
+            ImproperlyConfigured: this app is not installed.
 
         """
-        from django_pgjobs.tasks import results  # noqa: PLC0415 -- likewise
-
+        results = _results()
         job = results.row(int(result_id)) if _is_id(result_id) else None
         task_type = None if job is None else registry.find(job.kind)
         if job is None or not isinstance(task_type, task_types.TaskType):
@@ -112,7 +117,7 @@ class PgJobsBackend(framework.BaseTaskBackend):
 
     def _faults(self) -> Iterator[CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
-        if not apps.is_installed("django_pgjobs"):
+        if not task_types.is_installed():
             yield Error(
                 f"'django_pgjobs' must be in INSTALLED_APPS for {where}, got an app that is not.",
                 hint="Add it there, and run manage.py migrate.",
@@ -150,6 +155,23 @@ class PgJobsBackend(framework.BaseTaskBackend):
                     hint=str(error),
                     id="pgjobs.E022",
                 )
+
+
+class LostBackend(PgJobsBackend):
+    """That of an alias which the settings have lost: it finds results, and takes no task."""
+
+    def validate_task(self, task: Any) -> None:  # noqa: ARG002 -- as that of any backend
+        """Raise `InvalidTaskBackend`, as the framework does."""
+        framework.task_backends[self.alias]
+
+
+@functools.cache
+def _results() -> ModuleType:
+    """Return what reads the rows: there are no models before the apps are loaded, or without this one."""
+    task_types.demand_app()
+    from django_pgjobs.tasks import results  # noqa: PLC0415
+
+    return results
 
 
 @functools.lru_cache(maxsize=1_000)

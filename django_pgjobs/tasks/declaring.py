@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,15 @@ else:
     Task = framework.Task
 
 
-# What workers read from the declaration.
+# What workers read from the declaration, and a copy cannot change.
 _OF_FUNCTIONS = (
     *("takes_context", "retry", "retry_on", "discard_on", "timeout", "concurrency", "rate"),
     *("ordered", "atomic", "aliases", "schedule"),
 )
-_of_function = attrgetter(*_OF_FUNCTIONS)
+_OF_THE_FRAMEWORK = ("priority", "queue_name", "run_after", "backend")
+_OF_COPIES = ("unique_key", "concurrency_key", "subject")  # which would be those of every job
+_DECLARED = (*_OF_FUNCTIONS, "max_attempts", "unique", "priority", "queue_name", "backend")
+_as_declared = attrgetter(*_DECLARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +55,38 @@ class PgJobsTask(Task):
     atomic: bool = field(default=False, compare=False)
     aliases: Iterable[str] = field(default=(), compare=False)
     schedule: Recurring | Iterable[Recurring] = field(default=(), compare=False)
-    unique_key: str | None = field(
-        default=None, compare=False
-    )  # this and what follows is for using()
+    # These are for using() alone.
+    unique_key: str | None = field(default=None, compare=False)
     concurrency_key: str | None = field(default=None, compare=False)
     subject: Model | None = field(default=None, compare=False)
+    is_copy: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, is_copy: bool) -> None:
         """Validate the task, and register it where it is declared."""
         Task.__post_init__(self)  # not super(): slots make another class of this one
+        if not is_copy:
+            _refuse_those_of_copies(self)
         task_type = task_types.of(self)
         if task_type.task is not self:
-            _check_function(task_type.task, self)
+            if not is_copy:
+                _check_declaration(task_type.task, self)
             task_type.check(self)
+
+    @classmethod
+    def _reconstruct(cls, kwargs: dict[str, Any]) -> PgJobsTask:
+        """Return the task that was pickled, by the framework's own way: a copy of one that is declared."""
+        again = Task._reconstruct.__func__  # type: ignore[attr-defined]  # noqa: SLF001 -- it has no other
+        task: PgJobsTask = again(cls, {**kwargs, "is_copy": True})
+        return task
+
+    def get_backend(self) -> Any:
+        """Return its backend; for the results of one that the settings have lost, what still finds them."""
+        try:
+            return Task.get_backend(self)
+        except framework.InvalidTaskBackend:
+            from django_pgjobs.tasks.backend import LostBackend  # noqa: PLC0415 -- it imports this
+
+            return LostBackend(self.backend, {})
 
     def using(
         self,
@@ -85,7 +107,8 @@ class PgJobsTask(Task):
             InvalidTask: the copy is not valid for its backend.
 
         """
-        refuse_unknown("using()", changes, task_types.OF_JOBS)
+        known = (*_OF_THE_FRAMEWORK, *task_types.OF_JOBS)
+        refuse_unknown("using()", changes, known, dict.fromkeys(_OF_FUNCTIONS, "@task"))
         given: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,
@@ -93,7 +116,7 @@ class PgJobsTask(Task):
             "backend": backend,
         }
         chosen = {name: value for name, value in given.items() if value is not None}
-        return replace(self, **chosen, **changes)
+        return replace(self, **chosen, **changes, is_copy=True)
 
 
 def task(
@@ -108,7 +131,17 @@ def task(
     """Declare a task as the framework's `@task` does, with this app's options on every Django.
 
     Django 6.0's own takes none.
+
+    Raises:
+        InvalidTask: an option has the wrong type or is out of range, or the task cannot be run.
+        TypeError: an option is unknown.
+
     """
+    if "run_after" in options:
+        raise TypeError(
+            f"run_after must be given to using(), got {options['run_after']!r:.80} in @task. "
+            "Write .using(run_after=...) where you enqueue."
+        )
 
     def declare(function: Callable[..., Any]) -> Any:
         task_class: Any = framework.task_backends[backend].task_class
@@ -125,14 +158,25 @@ def task(
     return declare if function is None else declare(function)
 
 
-def _check_function(declared: Any, again: PgJobsTask) -> None:
-    """Demand that a task declared again have the options that workers read, or raise `InvalidTask`."""
-    if not isinstance(declared, PgJobsTask) or _of_function(declared) == _of_function(again):
+def _refuse_those_of_copies(declared: PgJobsTask) -> None:
+    """Demand that a declaration have no option that is for `using()` alone, or raise `InvalidTask`."""
+    for name in _OF_COPIES:
+        value = getattr(declared, name)
+        if value is not None:
+            raise framework.InvalidTask(
+                f"{name} of {declared.module_path} must be given to using(), got {value!r:.80} in its "
+                f"declaration. Write .using({name}=...) where you enqueue."
+            )
+
+
+def _check_declaration(declared: Any, again: PgJobsTask) -> None:
+    """Demand that a task declared again have the same options, or raise `InvalidTask`."""
+    if not isinstance(declared, PgJobsTask) or _as_declared(declared) == _as_declared(again):
         return
-    for name in _OF_FUNCTIONS:
+    for name in _DECLARED:
         first, second = getattr(declared, name), getattr(again, name)
         if first != second:
             raise framework.InvalidTask(
                 f"{name} of {again.module_path} must be {first!r:.80}, as it was declared, got {second!r:.80}. "
-                "Declare a function once, or wrap it in another one."
+                "Declare a function once, or wrap it in another one; for some of its jobs use using()."
             )

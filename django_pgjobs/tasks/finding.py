@@ -11,6 +11,7 @@ from importlib import import_module
 
 from django.apps import apps
 
+from django_pgjobs import registry
 from django_pgjobs.exceptions import UnknownKind
 from django_pgjobs.tasks import framework, task_types
 
@@ -29,17 +30,23 @@ def find(kind: str) -> task_types.TaskType | None:
         return None
     try:
         task = getattr(import_module(module), name, None)
-        return task_types.of(task) if isinstance(task, framework.Task) else None
+        return task_types.of(task) if isinstance(task, framework.Task) else _declared(kind)
     # A module's own code may do anything: only this job fails by it.
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{module}.".startswith(f"{missing}."):
-            return None
+            return _declared(kind)
         logger.exception("The module of the kind %r cannot be imported.", kind)
         raise UnknownKind(
             f"The module of the kind {kind!r:.300} must be importable, got "
             f"{type(error).__name__}: {error!s:.300}. Mend it, or install what it lacks."
         ) from error
+
+
+def _declared(kind: str) -> task_types.TaskType | None:
+    """Return the task of a class, or that of an earlier name, which an import just now has declared."""
+    known = registry.find(kind, ask=False)
+    return known if isinstance(known, task_types.TaskType) else None
 
 
 def _may_be_imported(module: str) -> bool:

@@ -15,10 +15,11 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 
 from django_pgjobs import registry
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload
@@ -27,14 +28,13 @@ from django_pgjobs.limits import Limits
 from django_pgjobs.options import Options, check_timeout
 from django_pgjobs.payloads import MAX_DEPTH
 from django_pgjobs.retries import check_retries
-from django_pgjobs.tasks import contexts, framework, signals
+from django_pgjobs.tasks import calls, contexts, framework, signals
 from django_pgjobs.tasks.framework import normalize_json
 
 if TYPE_CHECKING:
     from django_pgjobs.context import JobContext
     from django_pgjobs.models import Job
 
-_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
 # What each job has of its own, so that a copy of the task may change it: it goes into the row.
 OF_JOBS = ("max_attempts", "unique", "unique_key", "concurrency_key", "subject")
 
@@ -53,10 +53,12 @@ class TaskType(JobType[..., Any]):
         def option(name: str, default: Any = None) -> Any:
             return getattr(task, name, default)
 
+        _check_runs(task.func)
         self.task = task
-        self.spread = _takes_others(task)
+        call = calls.Call(task)
+        self.spread = call.has_nameless
         super().__init__(
-            _spread if self.spread else task.func,
+            calls.spread if self.spread else task.func,
             task.module_path,
             _options(Options(), task),
             registry.check_aliases(option("aliases", ())),
@@ -66,17 +68,19 @@ class TaskType(JobType[..., Any]):
             atomic=option("atomic", default=False),
             takes_context=task.takes_context and not self.spread,
             schedule=option("schedule", ()),
+            signature=calls.CallSignature(call) if self.spread else None,
         )
         registry.check_atomic(self.atomic, task.func)
         _check_names(self)
         functools.update_wrapper(self, task.func, updated=())
         self.is_async = inspect.iscoroutinefunction(task.func)
         self.listens = task.takes_context or self.is_async
-        # The signature was that of `_spread`, which takes none, where arguments have no names.
+        # The signature was that of `calls.spread`, which takes none, where arguments have no names.
         self.takes_context = task.takes_context
         self.handler = (_async_handler if self.is_async else _sync_handler)(self)
         self.started = functools.partial(signals.started, self)
         self.ended = functools.partial(signals.ended, self)
+        self.check_stored = call.check_shape if self.spread else None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""
@@ -97,8 +101,8 @@ class TaskType(JobType[..., Any]):
         """Return the payload of a call of the task; raise as the `enqueue()` of its backend does."""
         values, named = as_json(self.task, list(args)), as_json(self.task, kwargs)
         if self.spread:
-            return {"args": values, "kwargs": named}
-        return self.signature.bind(self.kind, values, named)
+            return self.signature.bind(self.kind, (), {"args": values, "kwargs": named})
+        return self.signature.bind(self.kind, tuple(values), named)
 
     def check(self, task: Any) -> None:
         """Demand that the options of a copy of the task be valid for its jobs, or raise `InvalidTask`."""
@@ -114,7 +118,9 @@ class TaskType(JobType[..., Any]):
     ) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments as they were passed, from a stored payload."""
         if self.spread:
-            return payload.get("args", []), payload.get("kwargs", {})
+            if calls.is_call(payload):
+                return payload["args"], payload["kwargs"]
+            return [], dict(payload)
         names = [name for name in self.signature.names[:positional] if name in payload]
         rest = {name: value for name, value in payload.items() if name not in names}
         return [payload[name] for name in names], rest
@@ -137,11 +143,14 @@ def of(task: Any) -> TaskType:
     Raises:
         InvalidTask: an option has the wrong type or is out of range.
         DuplicateKind: another function has its module path.
+        ImproperlyConfigured: this app is not installed.
 
     """
     known = registry.find(task.module_path, ask=False)
     if isinstance(known, TaskType) and known.task.func is task.func:
         return known
+    if apps.apps_ready:  # else the check of the backend says so
+        demand_app()
     try:
         task_type = TaskType(task)
     except InvalidOption as error:
@@ -150,16 +159,30 @@ def of(task: Any) -> TaskType:
     return task_type
 
 
+def is_installed() -> bool:
+    """Say whether the project has this app, and so its models."""
+    return apps.is_installed("django_pgjobs")
+
+
+def demand_app() -> None:
+    """Raise `ImproperlyConfigured` unless the project has this app."""
+    if not is_installed():
+        raise ImproperlyConfigured(
+            "'django_pgjobs' must be in INSTALLED_APPS for PgJobsBackend in TASKS, got an app that is not. "
+            "Add it there, and run manage.py migrate."
+        )
+
+
 def _sync_handler(task_type: TaskType) -> Callable[..., Any]:
     function, takes_context, spread = _parts(task_type)
 
     @functools.wraps(function)
     def handler(*context: JobContext, **payload: Any) -> Any:
-        args, kwargs = _passed(task_type, payload) if spread else ((), payload)
+        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
         if takes_context:
             args = (contexts.of(task_type, *context), *args)
         try:
-            return _normal(function(*args, **kwargs))
+            return _normal(task_type, function(*args, **kwargs))
         except BaseException as error:
             signals.note(error)
             raise
@@ -172,11 +195,11 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def handler(*context: JobContext, **payload: Any) -> Any:
-        args, kwargs = _passed(task_type, payload) if spread else ((), payload)
+        args, kwargs = (payload["args"], payload["kwargs"]) if spread else ((), payload)
         if takes_context:
             args = (await sync_to_async(contexts.of)(task_type, *context), *args)
         try:
-            return _normal(await function(*args, **kwargs))
+            return _normal(task_type, await function(*args, **kwargs))
         except BaseException as error:
             signals.note(error)
             raise
@@ -184,24 +207,42 @@ def _async_handler(task_type: TaskType) -> Callable[..., Any]:
     return handler
 
 
-def _normal(value: Any) -> Any:
+def _normal(task_type: TaskType, value: Any) -> Any:
     """Return what the framework makes of a value; it asks what it is three times before None."""
-    return None if value is None else normalize_json(value)
+    if value is None:
+        return None
+    normal = normalize_json(value)
+    if type(normal) in (dict, list):
+        _check_keys(task_type, normal)
+    return normal
+
+
+def _check_keys(task_type: TaskType, value: Any) -> None:
+    """Demand that dicts have the keys that JSON has, which the framework leaves out, or raise `TypeError`."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(
+                    f"Keys of what {task_type.kind} returns must be text, got {key!r:.80}. "
+                    "JSON has no others: return str(key)."
+                )
+        value = value.values()
+    for one in value:
+        if isinstance(one, (dict, list)):
+            _check_keys(task_type, one)
 
 
 def _parts(task_type: TaskType) -> tuple[Callable[..., Any], bool, bool]:
     return task_type.task.func, task_type.task.takes_context, task_type.spread
 
 
-def _passed(task_type: TaskType, payload: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a function some of whose arguments have no names."""
-    args, kwargs = payload.get("args"), payload.get("kwargs")
-    if not (isinstance(args, list) and isinstance(kwargs, dict) and len(payload) == 2):  # noqa: PLR2004
-        raise InvalidPayload(
-            f"The payload of {task_type.kind!r:.100} must be {{'args': [...], 'kwargs': {{...}}}}, since not "
-            f"all arguments of its function have names, got {payload!r:.80}. Store them so."
+def _check_runs(function: Callable[..., Any]) -> None:
+    """Demand a function that runs when it is called, or raise `InvalidOption`."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidOption(
+            f"@task must decorate a function that runs when it is called, got a generator, {function!r}. "
+            "Return a list, or loop over it in another function."
         )
-    return args, kwargs
 
 
 def _check_names(task_type: TaskType) -> None:
@@ -216,16 +257,6 @@ def _check_names(task_type: TaskType) -> None:
             f"{what} must name no argument of {task_type.kind}, whose arguments do not all have names, got "
             f"{name!r}. Do without / and *args there, or give a callable on {{'args': [...], 'kwargs': {{...}}}}."
         )
-
-
-def _takes_others(task: Any) -> bool:
-    """Say whether the function takes arguments that have no names, beside the context."""
-    parameters = list(inspect.signature(task.func).parameters.values())[int(task.takes_context) :]
-    return any(parameter.kind in _BY_POSITION for parameter in parameters)
-
-
-def _spread(args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Have the signature of a payload whose arguments have no names."""
 
 
 def _has_own(task: Any, declared: Any) -> bool:

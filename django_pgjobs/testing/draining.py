@@ -115,8 +115,8 @@ def drain(  # noqa: PLR0913 -- every choice has its default
     failure: Exception | None = None
     with here.at_work():
         while failure is None and (limit is None or ends.total() < limit):
-            claims = source.claim()
-            if not claims and not (with_delayed and travel_to_next(source.jobs)):
+            claims = source.travel_and_claim() if with_delayed else source.claim()
+            if not claims:
                 break
             for claim in claims:
                 ran = runs.run(claim, lease, alias)
@@ -153,9 +153,9 @@ class _Source:
         self._claimer = Claimer(alias, lease.worker, queues)
         self._limited = LimitedClaimer(lease.worker, Served(queues), rates=False)
         jobs = Job.objects.using(alias)
-        self.jobs: JobQuerySet = jobs if queues is None else jobs.filter(queue__in=queues)
+        self._jobs: JobQuerySet = jobs if queues is None else jobs.filter(queue__in=queues)
         if kinds is not None:
-            self.jobs = self.jobs.filter(kind__in=kinds)
+            self._jobs = self._jobs.filter(kind__in=kinds)
 
     def claim(self) -> list[Claim]:
         """Claim the next job, if there is one that is due."""
@@ -165,6 +165,16 @@ class _Source:
         pending = Job.objects.using(self._alias).pending().filter(run_at__lt=LATEST - FOR_EVER)
         with _put_off(pending.exclude(kind__in=self._kinds)):
             return self._claim()
+
+    def travel_and_claim(self) -> list[Claim]:
+        """Claim the next job, and let time pass until one is due, if there is any."""
+        claims = self.claim()
+        while not claims:
+            travelled = travel_to_next(self._jobs)
+            claims = self.claim()  # in any case: the last delayed one may have become due meanwhile
+            if not travelled:
+                break
+        return claims
 
     def _claim(self) -> list[Claim]:
         # Nothing that a job has enqueued meanwhile may wait for the next survey.

@@ -13,13 +13,13 @@ from typing import Any, TypedDict
 
 from django.db.models import Model
 
-from django_pgjobs import conf, options, payloads, registry, subjects
+from django_pgjobs import conf, options, payloads, subjects
 from django_pgjobs.exceptions import InvalidOption
-from django_pgjobs.job_types import JobType, refuse_unknown
+from django_pgjobs.job_types import refuse_unknown
 from django_pgjobs.models import Job
 from django_pgjobs.options import Options
 from django_pgjobs.testing import comparing
-from django_pgjobs.testing.kinds import Kind
+from django_pgjobs.testing.kinds import Kind, type_of
 
 RunAt = datetime.datetime | tuple[datetime.datetime, datetime.datetime]
 
@@ -104,8 +104,7 @@ class Expected:
 def _stored(kind: Kind, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a payload as rows have it; a name that no argument has is never found."""
     text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
-    job_type = registry.find(kind) if isinstance(kind, str) else kind
-    if isinstance(job_type, JobType):
+    if job_type := type_of(kind):
         job_type.signature.check_names("payload", payload)
     return dict(json.loads(text))
 

@@ -6,10 +6,13 @@ test's own, never inside it. What is rolled back never runs.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 from unittest import mock
 
 from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
@@ -19,20 +22,89 @@ from django_pgjobs.models import Job
 from django_pgjobs.testing.draining import choices, drain, here
 from django_pgjobs.testing.kinds import Kind
 
+P = ParamSpec("P")
+R = TypeVar("R")
+# What returns before its body has run.
+_LATER = (
+    inspect.iscoroutinefunction,
+    inspect.isasyncgenfunction,
+    inspect.isgeneratorfunction,
+)
 
-@contextmanager
+
+class Immediate:
+    """A time in which jobs run at once: a context manager, and a decorator of functions."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[None]]) -> None:
+        """Know how such a time begins."""
+        self._begin = begin
+        self._begun: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        """Begin."""
+        begun = self._begin()
+        begun.__enter__()
+        self._begun.append(begun)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        self._begun.pop().__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return a function that calls this one in such a time.
+
+        Raises:
+            TypeError: it would run after its call has returned, or it is no function.
+
+        """
+        _check_function(function)
+
+        @functools.wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._begin():
+                return function(*args, **kwargs)
+
+        return called
+
+
+def _check_function(function: object) -> None:
+    advice = "Write `with immediate():` inside it."
+    if inspect.isclass(function):
+        advice = "Call self.enterContext(immediate()) in its setUp(), or decorate its methods."
+    elif not any(is_later(function) for is_later in _LATER):
+        return
+    raise TypeError(
+        f"@immediate() must decorate a function that is neither async nor a generator, got {function!r:.200}. "
+        + advice
+    )
+
+
 def immediate(
     *,
     kinds: Kind | Iterable[Kind] | None = None,
     queues: Iterable[str] | None = None,
     raise_on_failure: bool = False,
-) -> Iterator[None]:
+) -> Immediate:
     """Run jobs here and now, as soon as they are committed: a context manager, and a decorator.
 
     Committed is what stands in no atomic block, or whose blocks have ended. Those that are open when
     this begins, and those of `TestCase`, are the test's own and do not count. Then `drain()` runs all
     that is due, and the code that enqueued goes on after that. The arguments are those of `drain()`.
+
+    As a decorator it raises a `TypeError` for what is no plain function: an async one, a generator, a class.
     """
+    return Immediate(lambda: _at_once(kinds, queues, raise_on_failure=raise_on_failure))
+
+
+@contextmanager
+def _at_once(
+    kinds: Kind | Iterable[Kind] | None, queues: Iterable[str] | None, *, raise_on_failure: bool
+) -> Iterator[None]:
     kinds, queues = choices(kinds, queues, router.db_for_write(Job))
     worker = _Worker(
         lambda alias: drain(

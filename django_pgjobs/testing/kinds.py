@@ -37,16 +37,26 @@ def names_of(kind: Kind) -> list[str]:
         TypeError: it is none of the three.
 
     """
-    found = registry.find(kind) if isinstance(kind, str) else kind
-    if isinstance(found, JobType):
+    found = type_of(kind)
+    if found is not None:
         return [found.kind, *found.aliases]
-    if isinstance(kind, str):
-        return [kind]
-    if isinstance(kind, Task):
-        return [kind.module_path]
-    raise TypeError(
-        f"kind must be a name, a JobType or a task, got {kind!r}. Pass what you enqueue."
-    )
+    return [kind if isinstance(kind, str) else kind.module_path]  # type: ignore[union-attr]  # a task
+
+
+def type_of(kind: Kind) -> JobType[..., Any] | None:
+    """Return the `JobType` of a kind, or None where there is none of that name.
+
+    Raises:
+        TypeError: it is none of the three.
+
+    """
+    if isinstance(kind, JobType):
+        return kind
+    if not isinstance(kind, str | Task):
+        raise TypeError(
+            f"kind must be a name, a JobType or a task, got {kind!r}. Pass what you enqueue."
+        )
+    return registry.find(kind if isinstance(kind, str) else kind.module_path)
 
 
 def names_of_all(kinds: Iterable[Kind]) -> list[str]:

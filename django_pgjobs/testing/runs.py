@@ -6,6 +6,8 @@ usable whatever the job's SQL does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from asgiref.sync import async_to_sync
@@ -104,13 +106,27 @@ def _in_savepoint(
     savepoint = transaction.atomic(using=alias)
     # As TestCase does with its own: a handler's atomic(durable=True) may stand inside this one.
     savepoint._from_testcase = True  # type: ignore[attr-defined]  # noqa: SLF001
-    # What a handler asks for on_commit() happens after its own commit, which a worker would see.
-    with TestCase.captureOnCommitCallbacks(using=alias, execute=True), savepoint:
+    with _committing(alias), savepoint:
         outcome = _call(claim, lease, alias, line, witness)
         status = connection.connection.info.transaction_status
         if connection.needs_rollback or status == TransactionStatus.INERROR:
             transaction.set_rollback(True, using=alias)  # to the savepoint, not the whole test
     return outcome
+
+
+@contextmanager
+def _committing(alias: str) -> Iterator[None]:
+    """Call what a handler asks for on_commit() after its own commit, which a worker would see, and once.
+
+    Whoever waits for the test's own transaction, or captures callbacks, is not to call it again.
+    """
+    connection = connections[alias]
+    before = len(connection.run_on_commit)
+    try:
+        with TestCase.captureOnCommitCallbacks(using=alias, execute=True):
+            yield
+    finally:
+        del connection.run_on_commit[before:]
 
 
 def _call(

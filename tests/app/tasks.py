@@ -24,6 +24,21 @@ def collect(*args, **kwargs):
 
 
 @task
+def subtract(a, /, b=1):
+    return a - b
+
+
+@task
+def demand(a, *args, k):
+    return [a, list(args), k]
+
+
+@task(takes_context=True)
+def collect_with_context(context, *args, **kwargs):
+    return [context.attempt, list(args), kwargs]
+
+
+@task
 def fail(text="no"):
     raise ValueError(text)
 

@@ -221,6 +221,57 @@ def test_what_a_handler_asks_for_on_commit_happens_when_it_is_done(kinds):
     assert seen == ["in the block", "committed"]
 
 
+def asks_for_on_commit(seen):
+    @job
+    def later() -> None:
+        transaction.on_commit(lambda: seen.append("committed"))
+
+    return later
+
+
+def test_what_happened_on_commit_does_not_happen_again(kinds, django_capture_on_commit_callbacks):
+    seen = []
+    asks_for_on_commit(seen).enqueue()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        transaction.on_commit(lambda: seen.append("before"))
+        drain()
+        transaction.on_commit(lambda: seen.append("after"))
+        assert seen == ["committed"]
+
+    assert seen == ["committed", "before", "after"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nor_at_the_commit_of_the_block_around_it(kinds):
+    seen = []
+    with transaction.atomic():
+        asks_for_on_commit(seen).enqueue()
+        drain()
+        assert seen == ["committed"]
+    assert seen == ["committed"]
+
+
+def test_what_a_failing_callback_leaves_does_not_happen_again(
+    kinds, django_capture_on_commit_callbacks
+):
+    called = []
+
+    def fail() -> None:
+        called.append("once")
+        raise ZeroDivisionError
+
+    @job
+    def broken() -> None:
+        transaction.on_commit(fail)
+
+    broken.enqueue()
+    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError):
+        drain()
+
+    assert called == ["once"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors as Linux shows them")
 def test_it_leaves_no_file_open():
     def opened() -> int:

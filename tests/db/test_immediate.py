@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
@@ -219,6 +220,68 @@ def test_async_code_is_served():
         queued = async_to_sync(place)()
 
     assert [row(each)["status"] for each in queued] == ["done", "done"]
+
+
+def test_one_may_be_inside_another_of_itself():
+    at_once = immediate()
+    with at_once:
+        with at_once:
+            assert row(enqueue("noop"))["status"] == "done"
+        assert row(enqueue("noop"))["status"] == "done"
+    assert row(enqueue("noop"))["status"] == "pending"
+
+
+def test_a_decorated_function_keeps_its_name_arguments_and_result():
+    @immediate()
+    def place(kind, *, times):
+        """Enqueue it so often."""
+        return [row(enqueue(kind))["status"] for _ in range(times)]
+
+    assert place("noop", times=2) == ["done", "done"]
+    assert place("noop", times=1) == ["done"]
+    assert (place.__name__, place.__doc__) == ("place", "Enqueue it so often.")
+    assert row(enqueue("noop"))["status"] == "pending"
+
+
+async def wait(): ...
+
+
+def count():
+    yield
+
+
+async def count_async():
+    yield
+
+
+class Tests(TestCase): ...
+
+
+@pytest.mark.parametrize(
+    ("decorated", "advice"),
+    [
+        *((later, "Write `with immediate():` inside it") for later in (wait, count, count_async)),
+        (Tests, "self.enterContext"),
+    ],
+)
+def test_what_runs_after_its_call_is_not_decorated(decorated, advice):
+    with pytest.raises(TypeError, match=f"must decorate a function .*{re.escape(advice)}"):
+        immediate()(decorated)
+
+
+def test_what_a_handler_asks_for_on_commit_happens_once(django_capture_on_commit_callbacks):
+    seen = []
+
+    @job
+    def later():
+        transaction.on_commit(lambda: seen.append("committed"))
+
+    with django_capture_on_commit_callbacks(execute=True), immediate():
+        transaction.on_commit(lambda: seen.append("the test's own"))
+        later.enqueue()
+        assert seen == ["committed"]
+
+    assert seen == ["committed", "the test's own"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_pgjobs.exceptions import InvalidPayload
@@ -64,6 +64,15 @@ def test_a_payload_comes_back_from_jsonb_equal_and_of_equal_types(payload):
 
 
 @in_one_transaction
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@example(1e23)
+@example(1.7976931348623157e308)
+@example(5e-324)
+def test_every_float_arrives_as_an_equal_number(value):
+    assert arrived({"value": value})["value"] == value
+
+
+@in_one_transaction
 @given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(), inner), max_leaves=5))
 def test_jsonb_takes_the_result_of_any_text(value):
     through_jsonb(result_text(value, max_bytes=LIMIT)[0])
@@ -88,8 +97,10 @@ def test_jsonb_and_text_columns_take_any_cut_text(value):
         (0.1, 0.1),
         (1e-300, 1e-300),
         (-0.0, 0.0),
-        (1e23, 10**23),
+        (1e23, int(1e23)),
         (1e16, 10**16),
+        (-1e300, -int(1e300)),
+        (9999999999999998.0, 9999999999999998.0),
     ],
 )
 def test_numbers_arrive_as_documented(sent, got):

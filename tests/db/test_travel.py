@@ -12,7 +12,7 @@ from django.db import connection
 from django_pgjobs import InvalidOption, Rate, Snooze, Unique, enqueue, get_job, job
 from django_pgjobs.models import Gate, Job
 from django_pgjobs.options import LATEST
-from django_pgjobs.testing import drain, immediate, make_due, travel
+from django_pgjobs.testing import drain, draining, immediate, make_due, travel
 from tests.db.rows import AGO, FUTURE, make, row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
@@ -186,6 +186,20 @@ def test_delayed_jobs_run_in_the_order_of_their_times():
     assert drain() == 0
     assert drain(with_delayed=True) == 3
     assert ran == ["first", "second", "last"]
+
+
+def test_a_job_that_becomes_due_between_two_looks_is_run(monkeypatch):
+    queued = later(HOUR)
+    look = draining.travel_to_next
+
+    def become_due_and_look(jobs):
+        make_due(queued)
+        return look(jobs)
+
+    monkeypatch.setattr(draining, "travel_to_next", become_due_and_look)
+
+    assert drain(with_delayed=True) == 1
+    assert row(queued)["status"] == "done"
 
 
 def test_with_delayed_a_failing_job_comes_to_its_end():

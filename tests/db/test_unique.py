@@ -69,6 +69,7 @@ SAME = [
     ({"a": (1, 2)}, {"a": [1, 2]}),
     ({"a": uuid.UUID(int=1)}, {"a": uuid.UUID(int=1)}),
     ({"a": PLAN}, {"a": "free"}),
+    ({"a": 1e23}, {"a": int(1e23)}),
 ]
 DIFFERENT = [
     ({}, {"a": 1}),
@@ -81,7 +82,6 @@ DIFFERENT = [
     ({"a": "1"}, {"b": "1"}),
     ({"a": uuid.UUID(int=1)}, {"a": str(uuid.UUID(int=1))}),
     ({"a": 0.0}, {"a": -0.0}),
-    ({"a": 1e16}, {"a": 10**16}),
     ({"a": NOON}, {"a": NOON.astimezone(datetime.timezone(datetime.timedelta(hours=1)))}),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from django_pgjobs import UnknownKind, deploy_checks, registry
 from django_pgjobs.models import Job
-from django_pgjobs.tasks import finding
+from django_pgjobs.tasks import finding, framework
 from django_pgjobs.testing import drain
 from tests.app import tasks
 from tests.db.rows import make
@@ -89,6 +89,28 @@ def test_a_module_that_nobody_has_imported_yet_may_hold_a_task(app):
     make(kind="pgjobs_late_app.mails.send", payload={"n": 3})
     drain()
     assert Job.objects.get().result == 3
+
+
+IN_A_CLASS = """
+from django_pgjobs.tasks import task
+class Mails:
+    @task(aliases=["pgjobs_late_app.mails.post"])
+    def send(n):
+        return n
+"""
+
+
+@pytest.mark.parametrize("name", ["Mails.send", "post"])
+def test_a_task_that_its_module_declares_elsewhere_in_it_is_found_at_once(app, name):
+    (app / "mails.py").write_text(IN_A_CLASS)
+    assert registry.find(f"pgjobs_late_app.mails.{name}").kind == "pgjobs_late_app.mails.Mails.send"
+
+
+def test_the_result_of_a_task_in_a_class_is_there_from_the_first_call(app):
+    (app / "mails.py").write_text(IN_A_CLASS)
+    job = make(kind="pgjobs_late_app.mails.Mails.send", payload={"n": 3})
+    backend = framework.task_backends["default"]
+    assert backend.get_result(str(job.pk)).kwargs == {"n": 3}
 
 
 @pytest.mark.parametrize("fault", ["1 / 0", "raise SystemExit(3)", "def", "import pgjobs_missing"])

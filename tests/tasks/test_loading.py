@@ -57,3 +57,32 @@ def test_check_names_the_missing_app(run):
     check = "django.setup(); from django.core.management import call_command; call_command('check')"
     said = run(EARLY + check, apps=[])
     assert "pgjobs.E020" in said
+
+
+LATE = """
+django.setup()
+from django.core.exceptions import ImproperlyConfigured
+def said_by(call, *args):
+    try:
+        call(*args)
+    except ImproperlyConfigured as error:
+        assert "Add it" in str(error) and "INSTALLED_APPS" in str(error), error
+        print("refused")
+"""
+
+
+def test_a_task_that_is_declared_late_names_the_missing_app(run):
+    late = """
+from django_pgjobs.tasks import task
+def late(a): ...
+said_by(task, late)
+"""
+    assert run(LATE + late, apps=[]) == "refused\n"
+
+
+def test_an_enqueue_and_a_result_name_the_missing_app(run):
+    calls = """
+said_by(early.enqueue, 1)
+said_by(early.get_result, "1")
+"""
+    assert run(EARLY + LATE + calls, apps=[]) == "refused\nrefused\n"

@@ -35,6 +35,21 @@ def progressing(context):
     context.job_context.progress(0.5, "half")
 
 
+KEYS = [{1: 2}, [{"a": [{None: 1}]}], {"a": {1.5: 2}}, ({True: 1},)]
+
+
+def give_back_odd_keys(n):
+    return KEYS[n]
+
+
+def give_back_bytes():
+    return {b"a": [b"b"]}
+
+
+async def give_back_odd_keys_async(n):
+    return KEYS[n]
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [
@@ -216,3 +231,22 @@ def test_a_result_is_read_in_one_query(django_assert_num_queries):
     result = tasks.add_up.enqueue(1)
     with django_assert_num_queries(1):
         result.refresh()
+
+
+@pytest.mark.parametrize("function", [give_back_odd_keys, give_back_odd_keys_async])
+@pytest.mark.parametrize("n", range(len(KEYS)))
+def test_a_return_value_with_keys_that_are_no_text_fails_the_attempt(function, n):
+    result = task(function).enqueue(n)
+
+    drain()
+    result.refresh()
+
+    assert (result.status, result.errors[0].exception_class) == (Status.READY, TypeError)
+    assert "must be text" in result.errors[0].traceback
+
+
+def test_a_return_value_with_keys_of_bytes_is_what_the_framework_makes_of_it():
+    result = task(give_back_bytes).enqueue()
+    drain()
+    result.refresh()
+    assert result.return_value == {"a": ["b"]}

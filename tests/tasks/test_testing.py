@@ -7,13 +7,18 @@ import logging
 
 import pytest
 
-from django_pgjobs import InvalidPayload
+from django_pgjobs import InvalidOption, InvalidPayload
 from django_pgjobs.models import Job
 from django_pgjobs.tasks import framework, task
-from django_pgjobs.testing import drain, make_due, perform
+from django_pgjobs.testing import assert_enqueued, drain, make_due, perform, refute_enqueued
 from tests.app import tasks
+from tests.db.rows import make
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("kinds")]
+
+
+def tell_name():
+    return "new"
 
 
 def tell(context, a):
@@ -90,3 +95,25 @@ def test_the_result_of_another_backend_is_no_job():
 
     with pytest.raises(TypeError, match="jobs must be a job"):
         make_due(result)
+
+
+@pytest.mark.parametrize("check", [assert_enqueued, refute_enqueued])
+@pytest.mark.parametrize("chosen", [tasks.add_up, "tests.app.tasks.add_up"])
+def test_an_argument_that_a_task_has_not_is_refused(check, chosen):
+    tasks.add_up.enqueue(1)
+    with pytest.raises(InvalidOption, match="'aa'"):
+        check(chosen, payload={"aa": 1})
+
+
+def test_the_payload_of_arguments_without_names_is_known():
+    tasks.collect.enqueue(1, a=2)
+    assert_enqueued(tasks.collect, payload={"args": [1], "kwargs": {"a": 2}})
+    with pytest.raises(InvalidOption, match="'a'"):
+        refute_enqueued(tasks.collect, payload={"a": 2})
+
+
+def test_a_task_stands_for_its_earlier_names_too():
+    renamed = task(tell_name, aliases=["tests.app.tasks.tell_old_name"])
+    older = make(kind="tests.app.tasks.tell_old_name", payload={})
+    assert assert_enqueued(renamed) == older
+    assert drain(kinds=renamed) == 1

@@ -61,6 +61,8 @@ def typed(value):
         return type(value), value.isoformat()  # the zone's name is not kept
     if isinstance(value, Decimal):
         return Decimal, value.as_tuple()
+    if isinstance(value, float) and abs(value) >= 1e16:
+        return int, value  # jsonb keeps no exponent
     return type(value), value
 
 
