@@ -69,6 +69,38 @@ METRICS_ALL = f"select {_FIGURES} from pgmq.metrics_all() order by queue_name"
 ENABLE_NOTIFY = "select pgmq.enable_notify_insert(%(queue)s::text, %(throttle)s::integer)"
 DISABLE_NOTIFY = "select pgmq.disable_notify_insert(%(queue)s::text)"
 
+# Run by figures(), for commands and pages: all queues, or one, in one statement. What pgmq.metrics_all() does, but
+# a queue whose table is gone takes the figures of the others away there. Materialized, so that no queue is
+# counted twice. The parts of a partitioned archive have the size, other tables have no parts.
+_TABLE = "to_regclass(format('pgmq.%%I', '{letter}_' || lower(queue_name)))"
+FIGURES = f"""
+    with found as materialized (
+        select queue_name, is_partitioned, is_unlogged, {_TABLE.format(letter="a")} as archive,
+            case when {_TABLE.format(letter="q")} is not null then pgmq.metrics(queue_name) end as figures
+        from pgmq.meta where %(queue)s::text in ('', queue_name)
+    )
+    select queue_name, (figures).queue_length, (figures).queue_visible_length,
+        (figures).newest_msg_age_sec, (figures).oldest_msg_age_sec, (figures).total_messages, coalesce(
+            (select sum(pg_total_relation_size(relid)) from pg_partition_tree(archive)),
+            pg_total_relation_size(archive))::bigint, is_partitioned, is_unlogged
+    from found order by queue_name
+"""
+
+# Run by peeks, for commands and pages. What is too large to be shown stays in the server: its size is known
+# without unpacking it. By the primary key.
+_SHOWN = """
+    case when pg_column_size({name}) <= %(most)s then
+        case when octet_length({name}::text) <= %(most)s then {name}::text end end
+"""
+_LETTER = "headers -> %(key)s::text"
+PAGE = f"""
+    select msg_id, read_ct, enqueued_at, vt, vt <= clock_timestamp(), coalesce(pg_column_size(message), 0),
+        {_SHOWN.format(name="message")}, coalesce(pg_column_size(headers), 0), {_SHOWN.format(name="headers")},
+        {_LETTER} is not null, left({_LETTER} ->> 'queue', 200), left({_LETTER} ->> 'reason', 2000)
+    from {{table}}
+    where msg_id > %(after)s order by msg_id limit %(qty)s
+"""
+
 # Run by DeadLetters, which looks without reading: pgmq has no function for that. By the primary key.
 PEEK = f"""
     select {_COLUMNS} from {{table}} where msg_id > %(after)s order by msg_id limit %(qty)s
@@ -87,16 +119,18 @@ BURY = """
     select pgmq.send(%(queue)s::text, message, headers, clock_timestamp()) from dead
 """
 
-# Run by DeadLetters.redrive(): one statement, as above. What another one is moving is passed over, and
-# headers that were null are null again. The n-th message is seen n - 1 intervals later.
+# Run by DeadLetters.redrive(): one statement, as above. What another one is moving is passed over, and so is,
+# before it is counted, what has nowhere to go; headers that were null are null again. The n-th message is seen
+# n - 1 intervals later.
 REDRIVE = """
     with chosen as (
-        select msg_id, coalesce(%(into)s::text, headers -> %(key)s::text ->> 'queue') as target
-        from {table} where %(ids)s::bigint[] is null or msg_id = any(%(ids)s::bigint[])
-        order by msg_id for update skip locked
+        select q.msg_id, meta.queue_name as target
+        from {table} as q join pgmq.meta on meta.queue_name
+            = coalesce(%(into)s::text, q.headers -> %(key)s::text ->> 'queue')
+        where %(ids)s::bigint[] is null or q.msg_id = any(%(ids)s::bigint[])
+        order by q.msg_id limit %(limit)s::bigint for update of q skip locked
     ), moved as (
-        delete from {table} as q using chosen join pgmq.meta on meta.queue_name = chosen.target
-        where q.msg_id = chosen.msg_id
+        delete from {table} as q using chosen where q.msg_id = chosen.msg_id
         returning q.msg_id, target, message, case jsonb_typeof(headers)
             when 'object' then nullif(headers - %(key)s::text, '{{}}') else headers end as headers
     ), ranked as (
