@@ -86,15 +86,20 @@ FIGURES = f"""
     from found order by queue_name
 """
 
+# Run by the admin before it purges, in the same transaction: a lock on the whole queue that is not to be had soon would
+# have everybody else wait behind it.
+PATIENCE = "select set_config('lock_timeout', '2s', true)"
+
 # Run by peeks, for commands and pages. What is too large to be shown stays in the server: its size is known
-# without unpacking it. By the primary key.
+# without unpacking it. Times that Python cannot have come as the next that it can. By the primary key.
+_MOMENT = "greatest(least({name}, '9999-12-30'), '0001-01-03') as {name}"
 _SHOWN = """
     case when pg_column_size({name}) <= %(most)s then
         case when octet_length({name}::text) <= %(most)s then {name}::text end end
 """
 _LETTER = "headers -> %(key)s::text"
 PAGE = f"""
-    select msg_id, read_ct, enqueued_at, vt, vt <= clock_timestamp(), coalesce(pg_column_size(message), 0),
+    select msg_id, read_ct, {_MOMENT.format(name="enqueued_at")}, {_MOMENT.format(name="vt")}, vt <= clock_timestamp(), coalesce(pg_column_size(message), 0),
         {_SHOWN.format(name="message")}, coalesce(pg_column_size(headers), 0), {_SHOWN.format(name="headers")},
         {_LETTER} is not null, left({_LETTER} ->> 'queue', 200), left({_LETTER} ->> 'reason', 2000)
     from {{table}}

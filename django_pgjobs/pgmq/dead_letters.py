@@ -24,7 +24,7 @@ from django_pgjobs.sessions import Rows
 
 KEY = "x-pgjobs-dead-letter"
 
-_SLOWEST, _FASTEST = 0.001, 1_000_000.0  # messages a second
+SLOWEST, FASTEST = 0.001, 1_000_000.0  # messages a second
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ def _letter(message_id: int, died_at: datetime.datetime, message: Any, headers: 
 def check_rate(rate: Any) -> float:
     """Return a number of messages a second, or raise `InvalidOption`."""
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
-    if not number or not _SLOWEST <= rate <= _FASTEST:  # false for NaN
+    if not number or not SLOWEST <= rate <= FASTEST:  # false for NaN
         raise InvalidOption(
-            f"rate must be a number of messages a second from {_SLOWEST} to {_FASTEST:.0f}, "
+            f"rate must be a number of messages a second from {SLOWEST} to {FASTEST:.0f}, "
             f"got {shown(rate)}."
         )
     return float(rate)
