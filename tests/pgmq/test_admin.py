@@ -275,7 +275,7 @@ def test_a_name_that_other_programs_gave_is_listed_without_a_page(as_user, queue
 # ------------------------------------------------------------------------------------------- act
 
 
-@pytest.mark.parametrize(("act", "choice"), product(["redrive", "purge"], ["all", "id"]))
+@pytest.mark.parametrize(("act", "choice"), list(product(["redrive", "purge"], ["all", "id"])))
 @pytest.mark.parametrize("person", ["visitor", *PEOPLE])
 def test_only_who_has_the_permission_may_act(as_user, letters, person, act, choice):
     [dead_id] = letters
