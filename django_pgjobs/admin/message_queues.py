@@ -28,6 +28,7 @@ from django_pgjobs.exceptions import InvalidOption, PgmqMissing, QueueMissing
 from django_pgjobs.pgmq import calls, installation, peeks
 from django_pgjobs.pgmq.models import QueueRecord
 from django_pgjobs.pgmq.queues import Queue, database
+from django_pgjobs.sessions import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
             with transaction.atomic(using=database()):
                 found = peeks.figures()
         except PgmqMissing as error:
-            missing = str(error)
+            missing = _said(error)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
             "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
@@ -247,6 +248,12 @@ class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
 
     def _url(self, page: str, *args: str) -> str:
         return reverse(f"{self.admin_site.name}:django_pgjobs_pgmq_queuerecord_{page}", args=args)
+
+
+def _said(error: Exception) -> str:
+    """Return what the server said, of which this was made."""
+    cause = error.__cause__
+    return _said(cause) if isinstance(cause, Exception) else reason(error)
 
 
 def _row(figures: peeks.Figures) -> dict[str, Any]:

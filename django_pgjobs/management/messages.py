@@ -25,7 +25,7 @@ from django_pgjobs.pgmq.queues import Queue
 from django_pgjobs.plurals import counted
 from django_pgjobs.windows import WINDOW
 
-_COLUMNS = ("id", "reads", "enqueued", "comes from", "reason", "message")
+_COLUMNS = ("id", "reads", "enqueued", "comes from", "reads there", "reason", "message")
 
 
 def _name(text: str) -> str:
@@ -137,7 +137,7 @@ def list_messages(database: str, options: dict[str, Any]) -> Answer:
     )
     rows = (
         (
-            *(one.id, one.read_ct, one.enqueued_at, one.comes_from),
+            *(one.id, one.read_ct, one.enqueued_at, one.comes_from, one.reads_there),
             (one.reason or "").partition("\n")[0],
             _short(one),
         )

@@ -101,7 +101,8 @@ _LETTER = "headers -> %(key)s::text"
 PAGE = f"""
     select msg_id, read_ct, {_MOMENT.format(name="enqueued_at")}, {_MOMENT.format(name="vt")}, vt <= clock_timestamp(), coalesce(pg_column_size(message), 0),
         {_SHOWN.format(name="message")}, coalesce(pg_column_size(headers), 0), {_SHOWN.format(name="headers")},
-        {_LETTER} is not null, left({_LETTER} ->> 'queue', 200), left({_LETTER} ->> 'reason', 2000)
+        {_LETTER} is not null, left({_LETTER} ->> 'queue', 200), left({_LETTER} ->> 'reason', 2000),
+        left({_LETTER} ->> 'read_ct', 10)
     from {{table}}
     where msg_id > %(after)s order by msg_id limit %(qty)s
 """

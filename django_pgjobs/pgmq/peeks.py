@@ -39,7 +39,7 @@ class Figures:
 class Peek:
     """One message, fit to be shown. What is too large for that is None, and not `is_whole`.
 
-    `comes_from` and `reason` are those of a dead letter.
+    `comes_from`, `reason` and `reads_there` are those of a dead letter, whose own header is left out.
     """
 
     id: int
@@ -54,6 +54,7 @@ class Peek:
     is_dead: bool
     comes_from: str | None
     reason: str | None
+    reads_there: int | None
 
 
 def figures(using: str | None = None, queue: str = "") -> list[Figures]:
@@ -97,7 +98,10 @@ def _look(queue: Queue, qty: int, after: int, most: int) -> list[Peek]:
 
 def _peek(row: tuple[Any, ...]) -> Peek:
     id_, read_ct, enqueued_at, vt, is_visible, size, message, headers_size, headers, *letter = row
-    is_dead, comes_from, reason = letter
+    is_dead, comes_from, reason, reads = letter
+    shown = masking.read(headers)
+    if is_dead and isinstance(shown, dict):
+        shown = {name: value for name, value in shown.items() if name != KEY} or None
     return Peek(
         id=id_,
         read_ct=read_ct,
@@ -106,9 +110,10 @@ def _peek(row: tuple[Any, ...]) -> Peek:
         is_visible=is_visible,
         size=size + headers_size,
         message=masking.masked(masking.read(message)),
-        headers=masking.masked(masking.read(headers)),
+        headers=masking.masked(shown),
         is_whole=(message is not None or not size) and (headers is not None or not headers_size),
         is_dead=is_dead,
         comes_from=comes_from,
         reason=reason,
+        reads_there=int(reads) if reads and reads.isascii() and reads.isdigit() else None,
     )
