@@ -145,8 +145,8 @@ class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
             "queue": name,
             "object_id": quote(name),
             "peek": found,
-            "message": _indented(found.message),
-            "headers": None if found.headers is None else _indented(found.headers),
+            "message": _indented(found.message, is_shown=found.is_whole),
+            "headers": _indented(found.headers),
             "acts": [act for act in ACTS.values() if act.allowed(request)],
         }
         return self._page(request, "message", context)
@@ -322,5 +322,7 @@ def _short(peek: peeks.Peek) -> str:
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
 
 
-def _indented(value: object) -> str:
+def _indented(value: object, *, is_shown: bool = False) -> str:
+    if value is None and not is_shown:
+        return ""
     return json.dumps(value, ensure_ascii=False, indent=2)

@@ -217,8 +217,8 @@ def tour_queues_of_pgmq(client, look) -> None:
     queue.send_batch([{"zzkey": "zz"}] * (IN_A_PAGE + 2), delay=rows.AGO)
     for message in queue.read(vt=600, qty=2):
         dead.bury(queue, message, "zzreason")
-    dead.queue.send("x" * 30_000)
-    last = queue.send("x" * 3_000)
+    dead.queue.send("zz " * 10_000)
+    last = queue.send("zz " * 1_000)
     look(client.get(address))
     for page in ("zzmail/change/", "zzmail/change/?after=50", "zzempty/change/?after=9",
                  "zzempty/change/", "zzdead/change/", "zzdead/message/1/", f"zzmail/message/{last}/"):  # fmt: skip

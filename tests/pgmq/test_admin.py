@@ -186,6 +186,7 @@ def test_what_is_too_large_is_not_shown(as_user, queue, monkeypatch):
         text = client.get(address).text
         assert "too large to be shown here" in text
         assert "xxx" not in text
+        assert ">null<" not in text
 
 
 @pytest.mark.parametrize("moment", ["infinity", "-infinity", "200000-01-01", "4000-01-01 BC"])
