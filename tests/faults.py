@@ -21,6 +21,7 @@ from tests import (
     cancel_faults,
     connection_faults,
     limit_faults,
+    pgmq_faults,
     retry_faults,
     schedule_faults,
     statement_faults,
@@ -232,6 +233,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | limit_faults.FAULTS
     | ask_faults.FAULTS
     | admin_faults.FAULTS
+    | pgmq_faults.FAULTS
     | testing_faults.FAULTS
     | task_faults.FAULTS
     | {

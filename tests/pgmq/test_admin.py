@@ -480,7 +480,7 @@ def test_a_purge_does_not_wait_for_a_queue_that_is_in_use(committed, as_user, dj
         with transaction.atomic():
             committed.read()
             held.set()
-            done.wait(60)
+            done.wait(15)  # that long, where the purge should wait
         connections.close_all()
 
     thread = threading.Thread(target=use)
