@@ -105,7 +105,7 @@ def _add_redrive(parser: ArgumentParser) -> None:
 def _add_purge(parser: ArgumentParser) -> None:
     _add_ids(parser)
     parser.add_argument(
-        "--no-input", "--noinput", action="store_true", dest="no_input", help="do not ask"
+        "--noinput", "--no-input", action="store_true", dest="no_input", help="do not ask"
     )
 
 
