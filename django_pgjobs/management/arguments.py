@@ -13,7 +13,6 @@ from django.core.management.base import CommandError
 from django.db import connections, router
 
 from django_pgjobs.exceptions import InvalidOption
-from django_pgjobs.models import Job
 from django_pgjobs.options import check_queue
 
 LONGEST = 30 * 86_400  # seconds
@@ -54,6 +53,8 @@ def jobs_database(alias: str | None) -> str:
         CommandError: it is not a PostgreSQL of this project.
 
     """
+    from django_pgjobs.models import Job  # noqa: PLC0415 -- a project may have pgmq alone
+
     return database(alias or router.db_for_write(Job))
 
 

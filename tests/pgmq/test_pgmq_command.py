@@ -249,6 +249,30 @@ def test_some_are_purged_without_a_question(queue):
     assert "Deleted 0 messages." in run("purge", "emails", "--ids", "9", "--no-input", status=1)
 
 
+def test_a_project_that_has_pgmq_alone_has_the_command(committed, processes, tmp_path):
+    (tmp_path / "alone_settings.py").write_text(
+        "from tests.settings_worker import *\n"
+        "INSTALLED_APPS = ['django_pgjobs.pgmq']\n"
+        "MIDDLEWARE = []\n"
+        "del ROOT_URLCONF\n"
+    )
+    committed.send({"password": "hunter2"})
+    alone = {"DJANGO_SETTINGS_MODULE": "alone_settings"}
+    for verb, status in (
+        (["metrics", "emails"], 0),
+        (["list", "emails"], 0),
+        (["show", "emails", "7"], 1),
+        (["redrive", "emails"], 1),
+        (["purge", "emails"], 2),
+        (["purge", "emails", "--no-input"], 0),
+        (["list"], 2),
+    ):
+        process = processes.start("pgmq", *verb, **alone)
+        assert process.wait() == status, process.output
+        assert "hunter2" not in process.output
+        assert "Traceback" not in process.output
+
+
 USAGES = [
     (("list", "EMAILS"), "in lower case"),
     (("list", ""), "text that is not empty"),
