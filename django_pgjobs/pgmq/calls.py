@@ -148,6 +148,15 @@ REDRIVE = """
 """
 
 
+# What the server says where there is no pgmq, or an older one that lacks a function or a figure.
+_MISSING = (
+    errors.InvalidSchemaName,
+    errors.UndefinedFunction,
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+)
+
+
 def call(alias: str, sql: str, params: Mapping[str, Any], queue: str = "") -> Rows:
     """Execute one of these about `queue` and return its rows.
 
@@ -170,8 +179,6 @@ def explained(alias: str, queue: str = "") -> Iterator[None]:
         # enable_notify_insert() looks for the queue itself; all else that pgmq refuses was refused before.
         if queue and isinstance(said, errors.UndefinedTable | errors.RaiseException):
             raise QueueMissing.of(queue, alias) from error
-        if isinstance(
-            said, errors.InvalidSchemaName | errors.UndefinedFunction | errors.UndefinedTable
-        ):
+        if isinstance(said, _MISSING):
             raise PgmqMissing.when_used(alias, reason(said)) from error
         raise

@@ -472,6 +472,17 @@ def test_without_pgmq_the_page_says_how_to_install_it(as_user, queue, monkeypatc
         assert "pip install" in answer.text
 
 
+def test_a_pgmq_that_is_too_old_is_told(as_user, queue):
+    client = as_user("viewer")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "alter type pgmq.metrics_result rename attribute queue_visible_length to unknown"
+        )
+    text = client.get(LIST).text
+    assert "or is too old" in text
+    assert "queue_visible_length" in text
+
+
 def test_a_purge_does_not_wait_for_a_queue_that_is_in_use(committed, as_user, django_db_blocker):
     committed.send(1)
     held, done = threading.Event(), threading.Event()
