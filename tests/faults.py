@@ -22,6 +22,7 @@ from tests import (
     connection_faults,
     drain_faults,
     limit_faults,
+    pgmq_faults,
     retry_faults,
     role_faults,
     schedule_faults,
@@ -235,6 +236,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | limit_faults.FAULTS
     | ask_faults.FAULTS
     | admin_faults.FAULTS
+    | pgmq_faults.FAULTS
     | testing_faults.FAULTS
     | task_faults.FAULTS
     | drain_faults.FAULTS

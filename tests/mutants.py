@@ -45,6 +45,7 @@ _KEYED = "admin/test_keyed_jobs.py::"
 _FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
 _CHOICES, _ASSERTING = "db/test_drain_choices.py::", "db/test_asserting.py::"
 _IMMEDIATE, _TRAVEL = "db/test_immediate.py::", "db/test_travel.py::"
+_LETTERS, _MESSAGES = "pgmq/test_pgmq_command.py::", "pgmq/test_admin.py::"
 _MODEL = "model/test_state_machine.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
@@ -380,6 +381,30 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_TRAVEL}test_a_day_has_24_hours_whatever_the_time_zone_of_the_session",
     ),
     "any-payload-is-performed": ("db/test_perform.py::test_what_enqueue_refuses_is_refused",),
+    # pgmq
+    "redriven-letters-stay": (
+        "pgmq/test_dead_letters.py::test_all_are_driven_back_as_they_were",
+        f"{_MESSAGES}test_selected_dead_letters_go_back_and_the_history_says_who_did_it",
+    ),
+    "what-stays-takes-a-place": (
+        f"{_LETTERS}test_the_oldest_go_first_and_what_has_nowhere_to_go_takes_no_place",
+    ),
+    "viewers-may-act-on-messages": (
+        f"{_MESSAGES}test_only_who_has_the_permission_may_act",
+        f"{_MESSAGES}test_the_pages_offer_what_the_user_may_do",
+    ),
+    "messages-show-secrets": (
+        f"{_LETTERS}test_one_is_shown_with_secrets_masked",
+        f"{_MESSAGES}test_a_dead_letter_says_where_it_comes_from_and_why_it_is_here",
+    ),
+    "looks-take-all-messages": (f"{_MESSAGES}test_a_page_reads_no_more_rows_than_it_shows",),
+    "a-lost-table-hides-the-others": (
+        f"{_LETTERS}test_a_queue_whose_table_is_gone_does_not_hide_the_others",
+    ),
+    "purges-ask-nobody": (f"{_LETTERS}test_a_purge_asks_first",),
+    "purges-wait-for-the-queue": (
+        f"{_MESSAGES}test_a_purge_does_not_wait_for_a_queue_that_is_in_use",
+    ),
     # connections
     "listen-through-poolers": (
         "acceptance/test_poolers.py::test_wake_ups_left_on_are_told_once_and_leave_nothing",

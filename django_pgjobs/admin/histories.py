@@ -35,6 +35,10 @@ TITLES: Mapping[str, Any] = {
         str(each.parameter_name): each.title
         for each in (StatusFilter, QueueFilter, KindFilter, FinishedFilter)
     },
+    # What acts on messages note.
+    "messages": _("messages"),
+    "into": _("Into the queue"),
+    "rate": _("Messages a second"),
 }
 CHOSEN_FROM: Mapping[str, Any] = {"status": Status.choices, "finished": FinishedFilter.periods}
 _MOST = 100  # acts on many jobs that are looked at, the latest ones

@@ -19,7 +19,7 @@ from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.lifecycle import MOVES, Status
 from django_pgjobs.management import arguments
 from django_pgjobs.management.answers import NOTHING_DONE, Answer
-from django_pgjobs.management.asking import LARGEST_ID, add_filters
+from django_pgjobs.management.asking import add_filters
 from django_pgjobs.models import Job, JobQuerySet
 from django_pgjobs.plurals import counted
 
@@ -30,7 +30,7 @@ def add_choice(parser: ArgumentParser) -> None:
     """Declare ids, filters, and the word that means all."""
     parser.add_argument(
         "ids",
-        type=arguments.whole(1, LARGEST_ID),
+        type=arguments.whole(1, arguments.LARGEST_ID),
         nargs="*",
         metavar="ID",
         help="of jobs; without ids, filters choose",

@@ -13,10 +13,10 @@ from django.core.management.base import CommandError
 from django.db import connections, router
 
 from django_pgjobs.exceptions import InvalidOption
-from django_pgjobs.models import Job
 from django_pgjobs.options import check_queue
 
 LONGEST = 30 * 86_400  # seconds
+LARGEST_ID = 2**63 - 1
 
 
 def seconds(text: str) -> float:
@@ -53,7 +53,13 @@ def jobs_database(alias: str | None) -> str:
         CommandError: it is not a PostgreSQL of this project.
 
     """
-    chosen = alias or router.db_for_write(Job)
+    from django_pgjobs.models import Job  # noqa: PLC0415 -- a project may have pgmq alone
+
+    return database(alias or router.db_for_write(Job))
+
+
+def database(chosen: str) -> str:
+    """Return an alias, or raise `CommandError` where it is of no PostgreSQL of this project."""
     if chosen not in connections or connections[chosen].vendor != "postgresql":
         known = [name for name in connections if connections[name].vendor == "postgresql"]
         raise CommandError(
@@ -62,6 +68,12 @@ def jobs_database(alias: str | None) -> str:
             returncode=2,
         )
     return chosen
+
+
+def ids(text: str) -> list[int]:
+    """Read ids of messages with commas between them; one that is named twice counts once."""
+    read = whole(1, LARGEST_ID)
+    return list(dict.fromkeys(read(part.strip()) for part in text.split(",")))
 
 
 def queues(text: str) -> list[str]:

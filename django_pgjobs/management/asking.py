@@ -21,7 +21,6 @@ from django_pgjobs.queues import Depth, depths
 from django_pgjobs.sessions import execute_on_django
 from django_pgjobs.windows import WINDOW, Choice, by_index
 
-LARGEST_ID = 2**63 - 1
 _LARGE = ("payload", "result", "errors", "meta")
 _LISTED = (
     *("id", "kind", "queue", "status", "priority", "attempts", "max_attempts", "run_at"),
@@ -42,7 +41,9 @@ def add_filters(parser: ArgumentParser) -> None:
 
 def add_id(parser: ArgumentParser) -> None:
     """Declare the id of a job."""
-    parser.add_argument("id", type=arguments.whole(1, LARGEST_ID), metavar="ID", help="of a job")
+    parser.add_argument(
+        "id", type=arguments.whole(1, arguments.LARGEST_ID), metavar="ID", help="of a job"
+    )
 
 
 def add_list(parser: ArgumentParser) -> None:

@@ -69,6 +69,44 @@ METRICS_ALL = f"select {_FIGURES} from pgmq.metrics_all() order by queue_name"
 ENABLE_NOTIFY = "select pgmq.enable_notify_insert(%(queue)s::text, %(throttle)s::integer)"
 DISABLE_NOTIFY = "select pgmq.disable_notify_insert(%(queue)s::text)"
 
+# Run by figures(), for commands and pages: all queues, or one, in one statement. What pgmq.metrics_all() does, but
+# a queue whose table is gone takes the figures of the others away there. Materialized, so that no queue is
+# counted twice. The parts of a partitioned archive have the size, other tables have no parts.
+_TABLE = "to_regclass(format('pgmq.%%I', '{letter}_' || lower(queue_name)))"
+FIGURES = f"""
+    with found as materialized (
+        select queue_name, is_partitioned, is_unlogged, {_TABLE.format(letter="a")} as archive,
+            case when {_TABLE.format(letter="q")} is not null then pgmq.metrics(queue_name) end as figures
+        from pgmq.meta where %(queue)s::text in ('', queue_name)
+    )
+    select queue_name, (figures).queue_length, (figures).queue_visible_length,
+        (figures).newest_msg_age_sec, (figures).oldest_msg_age_sec, (figures).total_messages, coalesce(
+            (select sum(pg_total_relation_size(relid)) from pg_partition_tree(archive)),
+            pg_total_relation_size(archive))::bigint, is_partitioned, is_unlogged
+    from found order by queue_name
+"""
+
+# Run by the admin before it purges, in the same transaction: a lock on the whole queue that is not to be had soon would
+# have everybody else wait behind it.
+PATIENCE = "select set_config('lock_timeout', '2s', true)"
+
+# Run by peeks, for commands and pages. What is too large to be shown stays in the server: its size is known
+# without unpacking it. Times that Python cannot have come as the next that it can. By the primary key.
+_MOMENT = "greatest(least({name}, '9999-12-30'), '0001-01-03') as {name}"
+_SHOWN = """
+    case when pg_column_size({name}) <= %(most)s then
+        case when octet_length({name}::text) <= %(most)s then {name}::text end end
+"""
+_LETTER = "headers -> %(key)s::text"
+PAGE = f"""
+    select msg_id, read_ct, {_MOMENT.format(name="enqueued_at")}, {_MOMENT.format(name="vt")}, vt <= clock_timestamp(), coalesce(pg_column_size(message), 0),
+        {_SHOWN.format(name="message")}, coalesce(pg_column_size(headers), 0), {_SHOWN.format(name="headers")},
+        {_LETTER} is not null, left({_LETTER} ->> 'queue', 200), left({_LETTER} ->> 'reason', 2000),
+        left({_LETTER} ->> 'read_ct', 10)
+    from {{table}}
+    where msg_id > %(after)s order by msg_id limit %(qty)s
+"""
+
 # Run by DeadLetters, which looks without reading: pgmq has no function for that. By the primary key.
 PEEK = f"""
     select {_COLUMNS} from {{table}} where msg_id > %(after)s order by msg_id limit %(qty)s
@@ -87,16 +125,18 @@ BURY = """
     select pgmq.send(%(queue)s::text, message, headers, clock_timestamp()) from dead
 """
 
-# Run by DeadLetters.redrive(): one statement, as above. What another one is moving is passed over, and
-# headers that were null are null again. The n-th message is seen n - 1 intervals later.
+# Run by DeadLetters.redrive(): one statement, as above. What another one is moving is passed over, and so is,
+# before it is counted, what has nowhere to go; headers that were null are null again. The n-th message is seen
+# n - 1 intervals later.
 REDRIVE = """
     with chosen as (
-        select msg_id, coalesce(%(into)s::text, headers -> %(key)s::text ->> 'queue') as target
-        from {table} where %(ids)s::bigint[] is null or msg_id = any(%(ids)s::bigint[])
-        order by msg_id for update skip locked
+        select q.msg_id, meta.queue_name as target
+        from {table} as q join pgmq.meta on meta.queue_name
+            = coalesce(%(into)s::text, q.headers -> %(key)s::text ->> 'queue')
+        where %(ids)s::bigint[] is null or q.msg_id = any(%(ids)s::bigint[])
+        order by q.msg_id limit %(limit)s::bigint for update of q skip locked
     ), moved as (
-        delete from {table} as q using chosen join pgmq.meta on meta.queue_name = chosen.target
-        where q.msg_id = chosen.msg_id
+        delete from {table} as q using chosen where q.msg_id = chosen.msg_id
         returning q.msg_id, target, message, case jsonb_typeof(headers)
             when 'object' then nullif(headers - %(key)s::text, '{{}}') else headers end as headers
     ), ranked as (
@@ -106,6 +146,15 @@ REDRIVE = """
         clock_timestamp() + place * make_interval(secs => %(interval)s::double precision))
     from ranked order by msg_id
 """
+
+
+# What the server says where there is no pgmq, or an older one that lacks a function or a figure.
+_MISSING = (
+    errors.InvalidSchemaName,
+    errors.UndefinedFunction,
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+)
 
 
 def call(alias: str, sql: str, params: Mapping[str, Any], queue: str = "") -> Rows:
@@ -130,8 +179,6 @@ def explained(alias: str, queue: str = "") -> Iterator[None]:
         # enable_notify_insert() looks for the queue itself; all else that pgmq refuses was refused before.
         if queue and isinstance(said, errors.UndefinedTable | errors.RaiseException):
             raise QueueMissing.of(queue, alias) from error
-        if isinstance(
-            said, errors.InvalidSchemaName | errors.UndefinedFunction | errors.UndefinedTable
-        ):
+        if isinstance(said, _MISSING):
             raise PgmqMissing.when_used(alias, reason(said)) from error
         raise

@@ -24,7 +24,7 @@ from django_pgjobs.sessions import Rows
 
 KEY = "x-pgjobs-dead-letter"
 
-_SLOWEST, _FASTEST = 0.001, 1_000_000.0  # messages a second
+SLOWEST, FASTEST = 0.001, 1_000_000.0  # messages a second
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,15 @@ class DeadLetters:
         *,
         rate: float | None = None,
         into: str | None = None,
+        limit: int | None = None,
     ) -> list[int]:
         """Send these, or all, back to the queues that they come from, or `into` one; return their ids here.
 
-        With a `rate` they are not seen at once but so many a second. What comes from no queue that exists stays.
+        With a `rate` they are not seen at once but so many a second; with a `limit` the oldest go and no more.
+        What comes from no queue that exists stays.
 
         Raises:
-            InvalidOption: the rate is none, or pgmq can have no queue named `into`.
+            InvalidOption: the rate or the limit is none, or pgmq can have no queue named `into`.
             QueueMissing: it has none.
 
         """
@@ -98,7 +100,8 @@ class DeadLetters:
             calls.REDRIVE.format(table=table_of(self.name)),
             ids=None if messages is None else ids_of(messages),
             into=None if into is None else check_name(into),
-            interval=0.0 if rate is None else 1 / _checked(rate),
+            interval=0.0 if rate is None else 1 / check_rate(rate),
+            limit=None if limit is None else count("limit", limit),
         )
         if into is not None and not rows:
             Queue(into, self.using).metrics()  # raises where the statement found no such queue
@@ -146,11 +149,12 @@ def _letter(message_id: int, died_at: datetime.datetime, message: Any, headers: 
     )
 
 
-def _checked(rate: Any) -> float:
+def check_rate(rate: Any) -> float:
+    """Return a number of messages a second, or raise `InvalidOption`."""
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
-    if not number or not _SLOWEST <= rate <= _FASTEST:  # false for NaN
+    if not number or not SLOWEST <= rate <= FASTEST:  # false for NaN
         raise InvalidOption(
-            f"rate must be a number of messages a second from {_SLOWEST} to {_FASTEST:.0f}, "
+            f"rate must be a number of messages a second from {SLOWEST} to {FASTEST:.0f}, "
             f"got {shown(rate)}."
         )
     return float(rate)

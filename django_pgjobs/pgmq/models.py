@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class QueueRecord(models.Model):
@@ -24,7 +25,9 @@ class QueueRecord(models.Model):
         app_label = "django_pgjobs_pgmq"  # said here, so that Queue works without the app too
         managed = False
         db_table = '"pgmq"."meta"'  # Django quotes no name that has its quotes
-        default_permissions = ()
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view", "change", "delete")  # of the admin: see, redrive, purge
 
     def __str__(self) -> str:
         return self.queue_name

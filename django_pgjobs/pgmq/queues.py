@@ -222,7 +222,7 @@ def metrics_all(using: str | None = None) -> list[Metrics]:
     return [Metrics(*row) for row in calls.call(database(using), calls.METRICS_ALL, {})]
 
 
-def database(using: str | None) -> str:
+def database(using: str | None = None) -> str:
     """Return the alias `using`, or the one that the routers give."""
     return using or router.db_for_write(QueueRecord)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.admin.utils import quote
 from django.contrib.sessions.models import Session
 
 from django_pgjobs.models import Job, Queue
@@ -160,6 +161,70 @@ def test_whatever_is_long_breaks(page, log_in):
     log_in()
     page.goto(f"/admin/django_pgjobs/job/{job.pk}/change/")
     assert unreadable(page, 390) == []
+
+
+@pytest.fixture
+def letters(at_work):
+    """Queues of pgmq with messages and dead letters, short ones and long ones."""
+    pytest.importorskip("pgmq")
+    from django_pgjobs.pgmq import DeadLetters, Queue  # noqa: PLC0415 -- not without the wheel
+
+    emails, dead = Queue("emails"), DeadLetters("emails_dead")
+    for queue in (emails, dead.queue):
+        queue.create()
+    emails.send_batch([{"to": f"{n}@example.com", "password": "hunter2"} for n in range(60)])
+    emails.send("y" * 3_000, headers={"trace": "x" * 300})
+    for message in emails.read(qty=3):
+        dead.bury(emails, message, "The address bounced: 550 no such user here")
+    yield dead
+    for queue in (emails, dead.queue):
+        queue.drop()
+
+
+def visited_of_pgmq(page, dead) -> Iterator[str]:
+    """Go to every page of pgmq, and give its name."""
+    pages = {
+        "pgmq": "",
+        "messages": f"{quote('emails')}/change/?after=10",
+        "dead-letters": f"{quote(dead.name)}/change/",
+        "dead-letter": f"{quote(dead.name)}/message/1/",
+        "long-message": f"{quote('emails')}/message/61/",
+    }
+    for name, address in pages.items():
+        page.goto(f"/admin/django_pgjobs_pgmq/queuerecord/{address}")
+        yield name
+    page.goto(f"/admin/django_pgjobs_pgmq/queuerecord/{pages['dead-letters']}")
+    page.get_by_label("Select message 1", exact=True).check()
+    page.get_by_role("button", name="Redrive selected messages").click()
+    yield "redrive"
+    page.get_by_label("Into the queue").fill("nowhere")
+    page.get_by_role("button", name="Redrive", exact=True).click()
+    assert "There is no queue of this name." in page.locator(".errorlist").inner_text()
+    yield "redrive-refused"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_page_of_pgmq_fits_can_be_read_and_reached(page, letters, scheme, width):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    faults = []
+    for name in visited_of_pgmq(page, letters):
+        keep(page, f"{name}-{width}-{scheme}")
+        faults += unreadable(page, width) + unreachable(page)
+    assert not faults, "\n".join(faults)
+
+
+def test_a_dead_letter_is_found_and_redriven_without_scripts(page, letters):
+    page.route("**/*.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    page.goto("/admin/")
+    page.get_by_role("link", name="Queues", exact=True).last.click()
+    page.get_by_role("link", name="emails_dead").click()
+    page.get_by_label("Select message 2", exact=True).check()
+    page.get_by_role("button", name="Redrive selected messages").click()
+    page.get_by_role("button", name="Redrive", exact=True).click()
+    assert "Redrive: 1 message." in page.locator(".messagelist").inner_text()
+    assert [letter.id for letter in letters.peek()] == [1, 3]
 
 
 def test_every_control_is_reached_by_the_keyboard(page, at_work):

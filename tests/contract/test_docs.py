@@ -11,7 +11,7 @@ from django.core.management import load_command_class
 
 from tests.contract import pages
 
-_COMMAND = re.compile(r"manage\.py (runjobs|reapjobs|pgjobs)([^`\n>]*)")
+_COMMAND = re.compile(r"manage\.py (runjobs|reapjobs|pgjobs|pgmq)([^`\n>]*)")
 
 
 @pytest.mark.parametrize("name", pages.NAMES)
@@ -30,7 +30,8 @@ def test_relative_links_lead_somewhere(name):
 @pytest.mark.parametrize("name", pages.NAMES)
 def test_command_lines_are_ones_that_the_commands_take(name):
     for command, arguments in _COMMAND.findall(pages.text(name)):
-        parser = load_command_class("django_pgjobs", command).create_parser("manage.py", command)
+        app = "django_pgjobs.pgmq" if command == "pgmq" else "django_pgjobs"
+        parser = load_command_class(app, command).create_parser("manage.py", command)
         parser.parse_args(shlex.split(arguments))
 
 

@@ -91,23 +91,32 @@ def test_every_option_of_a_command_is_in_its_table(name):
             assert action.default in (None, getattr(conf.Settings(), key[1].lower()))
 
 
-def verbs():
-    """The parsers of what `pgjobs` does, by name."""
-    parser = load_command_class("django_pgjobs", "pgjobs").create_parser("manage.py", "pgjobs")
+APPS = {"pgjobs": "django_pgjobs", "pgmq": "django_pgjobs.pgmq"}
+
+
+def verbs(command):
+    """The parsers of what a command does, by name."""
+    parser = load_command_class(APPS[command], command).create_parser("manage.py", command)
     [verbs] = [action for action in parser._actions if action.dest == "verb"]
     return verbs.choices
 
 
-def test_every_verb_of_pgjobs_is_in_its_table():
-    positional = {"id": " ID", "name": " Q"}
+def positional(action):
+    if action.option_strings or action.dest == "ids":
+        return ""
+    return f" [{action.metavar}]" if action.nargs == "?" else f" {action.metavar}"
+
+
+@pytest.mark.parametrize("command", APPS)
+def test_every_verb_of_a_command_is_in_its_table(command):
     names = [
-        name + "".join(positional.get(a.dest, "") for a in parser._actions if not a.option_strings)
-        for name, parser in verbs().items()
+        name + "".join(map(positional, parser._actions)) for name, parser in verbs(command).items()
     ]
-    assert [row[0] for row in pages.table(COMMANDS, "pgjobs")] == names
+    assert [row[0] for row in pages.table(COMMANDS, command)] == names
 
 
-def test_every_option_of_a_verb_is_in_its_table():
+@pytest.mark.parametrize("command", APPS)
+def test_every_option_of_a_verb_is_in_its_table(command):
     of_django = {"help", *(a.dest for a in options(BaseCommand()).values())}
     own = {
         name: [
@@ -115,9 +124,9 @@ def test_every_option_of_a_verb_is_in_its_table():
             for a in parser._actions
             if a.option_strings and a.dest not in of_django
         ]
-        for name, parser in verbs().items()
+        for name, parser in verbs(command).items()
     }
-    rows = pages.table(COMMANDS, "Options of pgjobs")
+    rows = pages.table(COMMANDS, f"Options of {command}")
     assert {row[0]: row[1].split() for row in rows} == own
 
 
@@ -133,7 +142,7 @@ def test_every_look_of_the_doctor_is_in_the_table():
 
 
 def test_every_command_is_described():
-    names = {p.stem for p in (PACKAGE / "management/commands").glob("[!_]*.py")}
+    names = {p.stem for p in PACKAGE.rglob("management/commands/[!_]*.py")}
     assert names == set(re.findall(r"^## (\w+)$", pages.text(COMMANDS), re.MULTILINE))
 
 

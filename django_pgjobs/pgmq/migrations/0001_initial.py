@@ -22,9 +22,11 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField()),
             ],
             options={
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
                 "db_table": '"pgmq"."meta"',
                 "managed": False,
-                "default_permissions": (),
+                "default_permissions": ("view", "change", "delete"),
             },
         ),
     ]
