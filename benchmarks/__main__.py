@@ -22,6 +22,7 @@ from benchmarks import (
     latency,
     machine,
     memory,
+    pgmq,
     poison,
     polling,
     tasks,
@@ -47,6 +48,7 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": idle,
     "memory": memory,
     "poison": poison,
+    "pgmq": pgmq,
     "admin": admin,
 }
 
@@ -63,6 +65,7 @@ COUNTS = (
     ("polls", 2, 30, "polling: jobs"),
     ("noops", 100, 200_000, "memory: jobs that do nothing"),
     ("readers", 100, 20_000, "memory: jobs that read 1 MB each"),
+    ("messages", 400, 50_000, "pgmq: messages to consume, and to send in batches"),
     ("naps", 100, 40_000, "poison: jobs that take 10 ms"),
     ("rows", 500, 10_000_000, "admin: finished jobs in the table"),
 )

@@ -45,6 +45,7 @@ SMALL = {
     "readers": 100,
     "idle": 1,
     "naps": 800,
+    "messages": 600,
     "rows": 500,
 }
 FIGURES = {
@@ -70,6 +71,7 @@ FIGURES = {
     "idle": {"transactions", "CPU", "memory", "connections"},
     "memory": {"no-ops, growth", "readers, growth", "largest"},
     "poison": {"clean", "poisoned", "poisoned of clean", "deaths"},
+    "pgmq": {"consume, 20 at a time", "consume, 200 at a time", "send_batch", "send"},
     "admin": set(admin.UNITS),
 }
 ALONE = {"admin", "poison", "tasks"}  # nothing is compared with it
