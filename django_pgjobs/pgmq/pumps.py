@@ -10,6 +10,7 @@ in between, it is read again when its time is over.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ _PART = 3  # a message is prolonged when this part of its time is over
 _AHEAD = 0.05
 # Handlers that take less, in seconds, are waited for, so long at most: what ends together is written together.
 _SHORT = 0.002
+_BATCH = 100  # more are not waited for: the others are handled while the server writes these
 
 
 class Pump:
@@ -141,10 +143,13 @@ class Pump:
         return True
 
     def _collect(self, seconds: float) -> None:
-        news = self._inbox.take(seconds)
-        left = len(self._held) - len(self._ended) - len(news)
-        if left > 0 and self._pace is not None and self._pace < _SHORT:
-            news += self._inbox.take(_SHORT, least=left)
+        news: list[Ended | None] = []
+        left = len(self._held) - len(self._ended)
+        if left and self._pace is not None and self._pace < _SHORT:
+            news = self._inbox.take(_SHORT, least=min(left, _BATCH))
+            if len(news) < left:
+                self._hands.hurry()
+        news = news or self._inbox.take(seconds)
         ended = [one for one in news if one is not None]
         for one in ended:
             pace = one.seconds if self._pace is None else self._pace
@@ -182,7 +187,8 @@ class Pump:
         self._held.update(found)
         worn = [held for held in found if held.read_ct > self._consumer.max_reads]
         self._worn += worn
-        self._hands.put([held for held in found if held not in worn])
+        fit = [held for held in found if held not in worn]
+        self._hands.put(fit, math.inf if self._pace is None else self._pace * len(fit))
 
     def _prolong(self) -> None:
         ended = {one.held for one in self._ended}
