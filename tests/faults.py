@@ -21,6 +21,7 @@ from tests import (
     cancel_faults,
     connection_faults,
     limit_faults,
+    pgmq_faults,
     retry_faults,
     schedule_faults,
     statement_faults,
@@ -234,6 +235,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | admin_faults.FAULTS
     | testing_faults.FAULTS
     | task_faults.FAULTS
+    | pgmq_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from django.contrib.auth.models import Group
@@ -161,6 +161,29 @@ def test_a_message_whose_last_read_fails_goes_to_the_dead_letters_with_the_reaso
     [letter] = DeadLetters("emails_dead").peek()
     assert (letter.message, letter.queue, letter.read_ct) == ({"to": "ada"}, "emails", 2)
     assert letter.reason == "ValueError: no such address"
+
+
+def test_a_message_is_in_its_queue_until_it_is_among_the_dead_letters(committed):
+    @consumer("emails", max_reads=1, dead_letter="emails_dead")
+    def fail(_):
+        raise ValueError
+
+    def a_consumer_waits():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select 1 from pg_stat_activity "
+                "where datname = current_database() and wait_event_type = 'Lock'"
+            )
+            return cursor.fetchone()
+
+    committed.send(1)
+    with ExitStack() as working:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("lock table pgmq.q_emails_dead in share mode")
+            working.enter_context(at_work())
+            eventually(a_consumer_waits)
+            assert counts() == (1, 0, 0)
+        eventually(lambda: counts() == (0, 0, 1))
 
 
 def test_without_dead_letters_it_goes_to_the_archive_with_its_error(committed):
