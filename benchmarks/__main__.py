@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks import (
     admin,
     claim_cost,
+    claim_modes,
     drain,
     due_backlog,
     enqueue,
@@ -39,6 +40,7 @@ SCENARIOS: dict[str, Scenario] = {
     "due_backlog": due_backlog,
     "held_snapshot": held_snapshot,
     "claim_cost": claim_cost,
+    "claim_modes": claim_modes,
     "enqueue": enqueue,
     "writers": writers,
     "enqueue_many": enqueue_many,

@@ -58,6 +58,7 @@ FIGURES = {
         for queues in ("1 queue", "50 queues")
         for what in ("p99", "pages of allowed")
     },
+    "claim_modes": {"lease", "transaction", "transaction of lease"},
     "enqueue": {"1 thread", "4 threads", "1 thread, prepared", "4 threads, prepared"},
     "writers": {"silent", "waking", "waking of silent"},
     "enqueue_many": {"enqueue_many", "peak memory"},
@@ -74,7 +75,7 @@ FIGURES = {
     "pgmq": {"consume, 20 at a time", "consume, 200 at a time", "send_batch", "send"},
     "admin": set(admin.UNITS),
 }
-ALONE = {"admin", "poison", "tasks"}  # nothing is compared with it
+ALONE = {"admin", "claim_modes", "poison", "tasks"}  # nothing is compared with it
 
 
 @pytest.mark.parametrize("scenario", FIGURES)
