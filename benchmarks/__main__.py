@@ -55,7 +55,12 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 COUNTS = (
-    ("jobs", 100, 50_000, "drain, two_processes, due_backlog, tasks: queued jobs"),
+    (
+        "jobs",
+        100,
+        50_000,
+        "drain, two_processes, due_backlog, tasks: queued jobs; a tenth of them, claim_modes",
+    ),
     ("threads", 1, 8, "of the worker that drains"),
     ("backlog", 100, 1_000_000, "due_backlog: due jobs beside; held_snapshot: finished ones"),
     ("held", 100, 300_000, "held_snapshot: queued jobs"),
