@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks import (
     admin,
     claim_cost,
+    claim_modes,
     drain,
     due_backlog,
     enqueue,
@@ -22,6 +23,7 @@ from benchmarks import (
     latency,
     machine,
     memory,
+    pgmq,
     poison,
     polling,
     tasks,
@@ -38,6 +40,7 @@ SCENARIOS: dict[str, Scenario] = {
     "due_backlog": due_backlog,
     "held_snapshot": held_snapshot,
     "claim_cost": claim_cost,
+    "claim_modes": claim_modes,
     "enqueue": enqueue,
     "writers": writers,
     "enqueue_many": enqueue_many,
@@ -47,11 +50,17 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": idle,
     "memory": memory,
     "poison": poison,
+    "pgmq": pgmq,
     "admin": admin,
 }
 
 COUNTS = (
-    ("jobs", 100, 50_000, "drain, two_processes, due_backlog, tasks: queued jobs"),
+    (
+        "jobs",
+        100,
+        50_000,
+        "drain, two_processes, due_backlog, tasks: queued jobs; a tenth of them, claim_modes",
+    ),
     ("threads", 1, 8, "of the worker that drains"),
     ("backlog", 100, 1_000_000, "due_backlog: due jobs beside; held_snapshot: finished ones"),
     ("held", 100, 300_000, "held_snapshot: queued jobs"),
@@ -63,6 +72,7 @@ COUNTS = (
     ("polls", 2, 30, "polling: jobs"),
     ("noops", 100, 200_000, "memory: jobs that do nothing"),
     ("readers", 100, 20_000, "memory: jobs that read 1 MB each"),
+    ("messages", 400, 50_000, "pgmq: messages to consume, and to send in batches"),
     ("naps", 100, 40_000, "poison: jobs that take 10 ms"),
     ("rows", 500, 10_000_000, "admin: finished jobs in the table"),
 )

@@ -35,12 +35,17 @@ def measure(contender: Contender, server: Server, options: Namespace) -> Mapping
 
 
 def drain(
-    contender: Contender, database: str, options: Namespace, jobs: int, processes: int = 1
+    contender: Contender,
+    database: str,
+    options: Namespace,
+    jobs: int,
+    processes: int = 1,
+    *more: str,
 ) -> Finished:
-    """Work on the next so many jobs; return when they finished."""
+    """Work on the next so many jobs, with `more` options of the product; return when they finished."""
     if contender is PRODUCT:
         command = ["-m", "django", "runjobs", "--drain", "--threads", str(options.threads)]
-        command += [f"--processes={processes}", f"--max-jobs={-(-jobs // processes)}"]
+        command += [f"--processes={processes}", f"--max-jobs={-(-jobs // processes)}", *more]
         contender.run(database, *command)
     else:  # at least ten batches: the first of them is not counted
         request = {"batch": min(BATCH, max(1, jobs // 10)), "most": -(-jobs // processes)}

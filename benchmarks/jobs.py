@@ -6,10 +6,14 @@ import os
 import signal
 import time
 
+from django.apps import apps
 from django.db import connection
 
 from benchmarks.running import READ, note_start
 from django_pgjobs import job
+
+if apps.is_installed("django_pgjobs.pgmq"):  # in the scenario of that name
+    from benchmarks import consumers  # noqa: F401 -- declares them
 
 
 @job

@@ -23,6 +23,7 @@ class Mailbox(Generic[T]):
     def __init__(self) -> None:
         """Begin empty."""
         self._items: deque[T] = deque()
+        self._least = 1  # so many are news
         self._news = threading.Lock()  # held while there is nothing new
         self._news.acquire()
 
@@ -32,16 +33,23 @@ class Mailbox(Generic[T]):
     def put(self, item: T) -> None:
         """Put one in. A signal handler may do so too: it interrupts none of these steps."""
         self._items.append(item)
-        if self._news.locked():  # else what was put in before is not taken yet
+        if (
+            self._news.locked() and len(self._items) >= self._least
+        ):  # else what was put in before is not taken yet
             with suppress(RuntimeError):  # another one released it meanwhile
                 self._news.release()
 
-    def take(self, seconds: float | None = None) -> list[T]:
-        """Wait so long for the first, for ever by default, and take all there is, in order."""
+    def take(self, seconds: float | None = None, least: int = 1) -> list[T]:
+        """Wait so long for the first, or for so many, for ever by default; take all there is, in order.
+
+        Who waits for many is not woken by each of them.
+        """
         deadline = None if seconds is None else time.monotonic() + seconds
-        while not self._items:  # an empty box with news is one that was emptied since
+        self._least = least
+        while len(self._items) < least:  # a box with news and too few is one that was emptied since
             wait = -1.0 if deadline is None else deadline - time.monotonic()
             if deadline is not None and wait <= 0:
                 break
             self._news.acquire(timeout=min(wait, threading.TIMEOUT_MAX))
+        self._least = 1
         return [self._items.popleft() for _ in range(len(self._items))]

@@ -16,6 +16,7 @@ import psycopg
 
 from example_project.browser import Browser
 from example_project.declared import Declared
+from example_project.messages import Messages
 from example_project.postgres import EmbeddedPostgresError
 from example_project.processes import DemoError, exit_on_signals
 from example_project.rows import JobRow, Rows
@@ -47,7 +48,7 @@ class Play:
         # Both have the page open while there is one umbrella left.
         self.adas_page = self.ada.open(THE_LAST_UMBRELLA)
         self.bobs_page = self.bob.open(THE_LAST_UMBRELLA)
-        return [
+        findings = [
             self.a_commit_gives_a_receipt(),
             self.a_rollback_gives_nothing(),
             self.a_failed_job_is_tried_again(),
@@ -55,8 +56,11 @@ class Play:
             self.staff_retry_it_in_the_admin(),
             self.a_killed_workers_job_is_finished_by_another(),
             self.bob_got_nothing_to_the_end(),
-            *Declared(self.stage, self.rows, self.ada, self.order).all_scenes(),
         ]
+        messages = Messages(self.stage, self.rows)
+        messages.send_a_return()
+        findings += Declared(self.stage, self.rows, self.ada, self.order).all_scenes()
+        return findings + messages.all_scenes()
 
     def a_commit_gives_a_receipt(self) -> Finding:
         """Ada's checkout: one transaction with an order and four jobs."""
@@ -254,7 +258,7 @@ def main() -> int:
     print("Setting up a shop")
     try:
         with (
-            set_up(SHOP_LEASE=str(LEASE), SHOP_HEARTBEAT="1") as stage,
+            set_up(SHOP_LEASE=str(LEASE), SHOP_HEARTBEAT="1", SHOP_PARCEL_SECONDS="1") as stage,
             psycopg.connect(stage.database_url, autocommit=True) as connection,
         ):
             findings = Play(stage, Rows(connection)).all_scenes()

@@ -9,6 +9,7 @@ import datetime
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import class_row
 
 from example_project.processes import DemoError
@@ -38,6 +39,17 @@ class Work(NamedTuple):
     attempted_at: datetime.datetime
     finished_at: datetime.datetime
     tick: datetime.datetime
+
+
+class Parcel(NamedTuple):
+    """A message of the queues of parcels, and where it is."""
+
+    kind: str
+    status: str
+    attempts: int
+    order: int
+    returned: bool
+    reason: str
 
 
 class Rows:
@@ -84,6 +96,37 @@ class Rows:
                 [kind],
             )
             return cursor.fetchall()
+
+    def parcels(self) -> list[Parcel]:
+        """Return all messages about parcels: waiting, archived, or among the dead letters."""
+        tables = {"q_parcels": "waiting", "a_parcels": "archived", "q_parcels_dead": "dead"}
+        # Of a dead letter, how often it was read in its queue.
+        select = (
+            "select 'parcels' as kind, %s as status, coalesce((dead -> 'read_ct')::int, read_ct) as attempts,"
+            " (message -> 'order')::int as order, coalesce((message -> 'returned')::bool, false) as returned,"
+            " coalesce(dead ->> 'reason', '') as reason"
+            " from pgmq.{}, lateral (select headers -> 'x-pgjobs-dead-letter') as letter (dead)"
+        )
+        query = sql.SQL(" union all ").join(
+            sql.SQL(select).format(sql.Identifier(table)) for table in tables
+        )
+        with self._connection.cursor(row_factory=class_row(Parcel)) as cursor:
+            cursor.execute(query, list(tables.values()))
+            return cursor.fetchall()
+
+    def parcel_ids_given(self) -> int:
+        """Return how many ids of messages PostgreSQL has given out: a rollback gives none back."""
+        return int(
+            self._value(
+                "select coalesce(max(last_value), 0) from pg_sequences"
+                " where schemaname = 'pgmq' and sequencename = 'q_parcels_msg_id_seq'"
+            )
+        )
+
+    def send_return(self, order: int) -> None:
+        """Send a message about a parcel that comes back, as a program in any language does."""
+        message = "jsonb_build_object('order', %s::int, 'returned', true)"
+        self._connection.execute(f"select pgmq.send('parcels', {message})", [order])
 
     def workers(self) -> int:
         """Return how many workers live."""

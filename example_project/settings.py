@@ -40,7 +40,7 @@ ADMIN_MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
 ]
 
-INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "example_project.shop"]
+INSTALLED_APPS = [*ADMIN_APPS, "django_pgjobs", "django_pgjobs.pgmq", "example_project.shop"]
 MIDDLEWARE = ["django.middleware.security.SecurityMiddleware", *ADMIN_MIDDLEWARE]
 # Pages load nothing from elsewhere and have nothing inline. Before 6.0 Django cannot say that.
 if django.VERSION >= (6, 0):
@@ -90,6 +90,9 @@ DEFAULT_FROM_EMAIL = "shop@example.com"
 
 SHOP_INVOICES = FOLDER / "invoices"
 SHOP_LOYALTY = FOLDER / "loyalty"  # while there is such a file, the partner answers
+SHOP_LABELS = FOLDER / "labels"
+SHOP_RED_PAPER = FOLDER / "red-paper"  # while there is such a file, the printer has some
+SHOP_PARCEL_SECONDS = float(os.environ.get("SHOP_PARCEL_SECONDS", "30"))
 SHOP_INVOICE_SECONDS = float(os.environ.get("SHOP_INVOICE_SECONDS", "3"))
 SHOP_STATEMENT_SECONDS = 0.3
 SHOP_REPORT_SECONDS = float(os.environ.get("SHOP_REPORT_SECONDS", "86400"))

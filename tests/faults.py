@@ -20,6 +20,7 @@ from tests import (
     atomic_faults,
     cancel_faults,
     connection_faults,
+    consumer_faults,
     drain_faults,
     limit_faults,
     pgmq_faults,
@@ -240,6 +241,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | testing_faults.FAULTS
     | task_faults.FAULTS
     | drain_faults.FAULTS
+    | consumer_faults.FAULTS
     | {
         fault.__name__.replace("_", "-"): fault
         for fault in (

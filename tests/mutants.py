@@ -46,6 +46,7 @@ _FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
 _CHOICES, _ASSERTING = "db/test_drain_choices.py::", "db/test_asserting.py::"
 _IMMEDIATE, _TRAVEL = "db/test_immediate.py::", "db/test_travel.py::"
 _LETTERS, _MESSAGES = "pgmq/test_pgmq_command.py::", "pgmq/test_admin.py::"
+_CONSUMERS = "pgmq/test_consumers.py::"
 _MODEL = "model/test_state_machine.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
@@ -328,6 +329,42 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "tasks-of-classes-are-lost": (
         "tasks/test_finding.py::test_the_result_of_a_task_in_a_class_is_there_from_the_first_call",
+    ),
+    # pgmq
+    "messages-have-no-fence": (
+        f"{_CONSUMERS}test_an_acknowledgement_that_comes_too_late_is_told_and_changes_nothing",
+        f"{_CONSUMERS}test_a_failure_that_comes_too_late_does_not_touch_the_message",
+    ),
+    "late-messages-commit": (
+        f"{_CONSUMERS}test_an_atomic_handler_that_was_overtaken_keeps_nothing_and_says_so",
+    ),
+    "atomic-messages-end-outside": (
+        f"{_CONSUMERS}test_an_atomic_handler_that_sets_a_rollback_has_failed",
+    ),
+    "messages-are-popped": (
+        f"{_CONSUMERS}test_a_failure_is_written_into_the_headers_and_the_message_stays",
+    ),
+    "dead-letters-move-in-two-steps": (
+        f"{_CONSUMERS}test_a_message_is_in_its_queue_until_it_is_among_the_dead_letters",
+    ),
+    "poison-is-read-for-ever": (
+        f"{_CONSUMERS}test_a_message_that_was_read_too_often_is_not_handled_any_more",
+        f"{_CONSUMERS}test_without_dead_letters_it_goes_to_the_archive_with_its_error",
+    ),
+    "visibility-is-not-prolonged": (
+        f"{_CONSUMERS}test_a_message_is_hidden_for_as_long_as_its_handler_lives",
+    ),
+    "stops-keep-messages": (
+        f"{_CONSUMERS}test_what_no_handler_has_begun_is_given_back_at_once_and_counts_for_nothing",
+    ),
+    "messages-given-back-count": (
+        f"{_CONSUMERS}test_what_no_handler_has_begun_is_given_back_at_once_and_counts_for_nothing",
+    ),
+    "short-messages-are-waited-for": (
+        f"{_CONSUMERS}test_a_slow_message_among_short_ones_holds_up_none",
+    ),
+    "notifications-are-not-heard": (
+        f"{_CONSUMERS}test_a_notification_wakes_a_consumer_that_polls_seldom",
     ),
     # admin
     "filters-know-the-code-alone": (

@@ -17,7 +17,7 @@ from django_pgjobs.pgmq import calls
 from django_pgjobs.pgmq.consumers import Consumer
 from django_pgjobs.pgmq.dead_letters import bury_params
 from django_pgjobs.pgmq.names import table_of
-from django_pgjobs.sessions import Execute
+from django_pgjobs.sessions import Execute, Rows
 
 ERROR = "x-pgjobs-error"  # the header that says what the last handler failed of
 
@@ -34,6 +34,16 @@ _LOCKED = f"""
 """
 _ARCHIVE = f"select id from pgmq.archive(%(queue)s::text, ({_LOCKED})) as id"
 _DELETE = f"select id from pgmq.delete(%(queue)s::text, ({_LOCKED})) as id"
+
+# What was handled goes and what comes next is read in one transaction, and so by one commit. In this order.
+_AND_READ = """
+    select id, null::integer as read_ct, null::jsonb as message, null::jsonb as headers
+    from ({acknowledge}) as gone
+    union all (
+        select msg_id, read_ct, message, headers
+        from pgmq.read(%(queue)s::text, %(vt)s::integer, %(qty)s::integer) order by msg_id
+    )
+"""
 
 _PROLONG = f"""
     update {{table}} as q set vt = clock_timestamp() + make_interval(secs => %(vt)s)
@@ -71,6 +81,7 @@ class Acks:
         self._consumer = consumer
         self._execute = execute
         self._table = table_of(consumer.queue.name)
+        self._acknowledge = _DELETE if consumer.delete else _ARCHIVE
 
     def read(self, qty: int) -> list[Held]:
         """Read up to so many messages."""
@@ -80,7 +91,16 @@ class Acks:
 
     def acknowledge(self, held: Sequence[Held]) -> set[int]:
         """Archive or delete what was handled."""
-        return self._write(_DELETE if self._consumer.delete else _ARCHIVE, held)
+        return self._write(self._acknowledge, held)
+
+    def acknowledge_and_read(self, held: Sequence[Held], qty: int) -> tuple[set[int], list[Held]]:
+        """Archive or delete what was handled, and read up to so many messages."""
+        if not held:
+            return set(), self.read(qty)
+        sql = _AND_READ.format(acknowledge=self._acknowledge)
+        rows = self._rows(sql, held, vt=self._consumer.vt, qty=qty)
+        gone = {row[0] for row in rows if row[1] is None}
+        return gone, [Held(*row) for row in rows if row[1] is not None]
 
     def archive(self, held: Held) -> set[int]:
         """Archive what is given up, for there are no dead letters."""
@@ -107,8 +127,9 @@ class Acks:
         return {held.id} if rows else set()
 
     def _write(self, sql: str, held: Sequence[Held], **params: Any) -> set[int]:
-        if not held:
-            return set()
+        return {row[0] for row in self._rows(sql, held, **params)} if held else set()
+
+    def _rows(self, sql: str, held: Sequence[Held], **params: Any) -> Rows:
         ids, reads = [one.id for one in held], [one.read_ct for one in held]
         given = {"queue": self._consumer.queue.name, "ids": ids, "reads": reads, **params}
-        return {row[0] for row in self._execute(sql.format(table=self._table), given)}
+        return self._execute(sql.format(table=self._table), given)

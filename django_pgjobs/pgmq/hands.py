@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 from asgiref.sync import sync_to_async
@@ -32,6 +32,9 @@ from django_pgjobs.pgmq.messages import read
 from django_pgjobs.sessions import execute_on_django
 
 logger = logging.getLogger(__name__)
+
+_WORTH = 0.0002  # seconds of work that are worth a thread
+_WORK, _END = "work", "end"  # what a thread is called for
 
 
 class Late(PgJobsError):
@@ -55,8 +58,11 @@ class Hands(Protocol):
 
     capacity: int
 
-    def put(self, held: Sequence[Held]) -> None:
-        """Take messages in."""
+    def put(self, held: Sequence[Held], seconds: float) -> None:
+        """Take messages in, which are expected to take so long together."""
+
+    def hurry(self) -> None:
+        """Do not wait for those expected to be short: they take longer."""
 
     def take_back(self) -> list[Held]:
         """Return those whose handler has not begun."""
@@ -66,42 +72,58 @@ class Hands(Protocol):
 
 
 class Threads:
-    """A fixed number of threads, with one queue before them."""
+    """A fixed number of threads, with one line of messages before them.
+
+    To wake a thread costs more than a short handler does. So no more are woken than the messages are worth; one
+    that is awake takes all there are.
+    """
 
     def __init__(self, consumer: Consumer, capacity: int, inbox: Inbox) -> None:
         """Start the threads."""
         self.capacity = capacity
         self._consumer = consumer
         self._inbox = inbox
-        self._ready: SimpleQueue[Held | None] = SimpleQueue()
+        self._ready: deque[Held] = deque()
+        self._calls: SimpleQueue[str] = SimpleQueue()  # each wakes a thread
         for number in range(1, capacity + 1):
             name = f"pgmq-{consumer.queue.name}-{number}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def put(self, held: Sequence[Held]) -> None:
+    def put(self, held: Sequence[Held], seconds: float) -> None:
         """Take messages in."""
-        for one in held:
-            self._ready.put(one)
+        self._ready.extend(held)
+        self._call(1 + int(min(seconds, 1.0) / _WORTH))
+
+    def hurry(self) -> None:
+        """Wake a thread for each that waits."""
+        self._call(self.capacity)
 
     def take_back(self) -> list[Held]:
         """Return those that no thread has taken."""
-        unstarted = []
-        try:
-            while held := self._ready.get_nowait():
-                unstarted.append(held)
-        except Empty:
-            pass
-        return unstarted
+        return list(iter(self._next, None))
 
     def close(self) -> None:
         """Let each thread end after what it runs."""
+        self._ready.clear()
         for _ in range(self.capacity):
-            self._ready.put(None)
+            self._calls.put(_END)
+
+    def _call(self, threads: int) -> None:
+        # A call that nobody has heard yet finds these messages too, for they are in the line already.
+        for _ in range(min(threads, self.capacity, len(self._ready)) - self._calls.qsize()):
+            self._calls.put(_WORK)
+
+    def _next(self) -> Held | None:
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            return None
 
     def _work(self) -> None:
         leftovers.guard_thread()
-        while (held := self._ready.get()) is not None:
-            self._inbox.put(self._run(held))
+        while self._calls.get() == _WORK:
+            while (held := self._next()) is not None:
+                self._inbox.put(self._run(held))
         connections.close_all()
 
     def _run(self, held: Held) -> Ended:
@@ -169,10 +191,13 @@ class Loop:
         name = f"pgmq-{consumer.queue.name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def put(self, held: Sequence[Held]) -> None:
+    def put(self, held: Sequence[Held], seconds: float) -> None:  # noqa: ARG002 -- one thread for all
         """Take messages in."""
         self._ready.extend(held)
         self._loop.call_soon_threadsafe(self._start_ready)
+
+    def hurry(self) -> None:
+        """Do nothing: all are begun at once."""
 
     def take_back(self) -> list[Held]:
         """Return those that have no task."""

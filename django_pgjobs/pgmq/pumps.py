@@ -10,6 +10,7 @@ in between, it is read again when its time is over.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,9 @@ _PART = 3  # a message is prolonged when this part of its time is over
 # Work that may wait here for a thread, in seconds. Short messages are read ahead, long ones are not, so that none
 # waits behind them while another process is idle.
 _AHEAD = 0.05
+# Handlers that take less, in seconds, are waited for, so long at most: what ends together is written together.
+_SHORT = 0.002
+_BATCH = 100  # more are not waited for: the others are handled while the server writes these
 
 
 class Pump:
@@ -110,14 +114,15 @@ class Pump:
 
     def _round(self) -> float:
         """Write what is to be written, read what there is room for; return how long nothing is due."""
-        self._settle()
+        if self._worn or any(ended.error is not None for ended in self._ended):
+            self._acknowledge(0)
+            self._give_up_and_fail()
         if self._stopping or self._stalls:
             self._give_back()
         if self._held and time.monotonic() >= self._prolong_at:
             self._prolong()
-        room = self._depth - len(self._held)
-        if room > 0 and not self._stopping:
-            self._read(room)
+        room = 0 if self._stopping else self._depth - len(self._held) + len(self._ended)
+        self._acknowledge(max(0, room))
         return 0.0 if self._worn else min(self._poll, self._consumer.vt / _PART)
 
     @property
@@ -138,7 +143,14 @@ class Pump:
         return True
 
     def _collect(self, seconds: float) -> None:
-        ended = [news for news in self._inbox.take(seconds) if news is not None]
+        news: list[Ended | None] = []
+        left = len(self._held) - len(self._ended)
+        if left and self._pace is not None and self._pace < _SHORT:
+            news = self._inbox.take(_SHORT, least=min(left, _BATCH))
+            if len(news) < left:
+                self._hands.hurry()
+        news = news or self._inbox.take(seconds)
+        ended = [one for one in news if one is not None]
         for one in ended:
             pace = one.seconds if self._pace is None else self._pace
             self._pace = 0.9 * pace + 0.1 * one.seconds
@@ -146,21 +158,41 @@ class Pump:
             self._moved = time.monotonic()
         self._ended += ended
 
-    def _read(self, room: int) -> None:
-        self.exhausted = False
-        found = self._acks.read(room)
+    def _acknowledge(self, room: int) -> None:
+        """Write what was handled, and read as many messages as there is room for: one statement for both."""
+        handled = [ended for ended in self._ended if ended.error is None]
+        done = [ended.held for ended in handled if not ended.acknowledged]
+        if room:
+            self.exhausted = False
+            gone, found = self._acks.acknowledge_and_read(done, room)
+        else:
+            gone, found = self._acks.acknowledge(done), []
+        self._ended = [ended for ended in self._ended if ended.error is not None]
+        for ended in handled:
+            if ended.acknowledged or ended.held.id in gone:
+                self._log(logging.INFO, "Message %s of the queue %r is handled.", ended.held)
+                self._held.discard(ended.held)
+            else:
+                self._note_late([ended.held], "before it was handled")
+        if room:
+            self._take_in(found)
+            self.exhausted = len(found) < room
+            if self.exhausted and not self._held:
+                self._wake()
+
+    def _take_in(self, found: Sequence[Held]) -> None:
         if not self._held:
             self._moved = time.monotonic()
             self._prolong_at = self._moved + self._consumer.vt / _PART
         self._held.update(found)
-        self._worn += [held for held in found if held.read_ct > self._consumer.max_reads]
-        self._hands.put([held for held in found if held not in self._worn])
-        self.exhausted = len(found) < room
-        if self.exhausted and not self._held:
-            self._wake()
+        worn = [held for held in found if held.read_ct > self._consumer.max_reads]
+        self._worn += worn
+        fit = [held for held in found if held not in worn]
+        self._hands.put(fit, math.inf if self._pace is None else self._pace * len(fit))
 
     def _prolong(self) -> None:
-        held = list(self._held)
+        ended = {one.held for one in self._ended}
+        held = list(self._held - ended)
         mine = self._acks.prolong(held)
         self._prolong_at = time.monotonic() + self._consumer.vt / _PART
         self._note_late([one for one in held if one.id not in mine], "while its handler runs")
@@ -171,17 +203,8 @@ class Pump:
         self._held.difference_update(unstarted)
         self._acks.give_back(unstarted)
 
-    def _settle(self) -> None:
-        """Write what has ended, the good in one statement; what fails here is left for the next round."""
-        handled = [ended for ended in self._ended if ended.error is None]
-        gone = self._acks.acknowledge([e.held for e in handled if not e.acknowledged])
-        self._ended = [ended for ended in self._ended if ended.error is not None]
-        for ended in handled:
-            if ended.acknowledged or ended.held.id in gone:
-                self._log(logging.INFO, "Message %s of the queue %r is handled.", ended.held)
-                self._held.discard(ended.held)
-            else:
-                self._note_late([ended.held], "before it was handled")
+    def _give_up_and_fail(self) -> None:
+        """Write what has failed, one by one; what fails here is left for the next round."""
         while self._ended:
             held, error, *_ = self._ended[0]
             if error is not None:
@@ -229,6 +252,8 @@ class Pump:
     def _log(
         self, level: int, text: str, held: Held, *facts: object, error: BaseException | None = None
     ) -> None:
+        if not logger.isEnabledFor(level):
+            return
         extra = {"queue": self._name, "message_id": held.id, "read_ct": held.read_ct}
         try:
             logger.log(level, text, held.id, self._name, *facts, exc_info=error, extra=extra)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from decimal import Decimal
+from typing import Any
 
 from django.conf import settings
 from django.core.mail import send_mail
 from django.db.models import Sum
 
 from django_pgjobs import JobContext, Limit, Rate, every, job
+from django_pgjobs.pgmq import consumer
 from example_project.shop import partners
 from example_project.shop.models import Order
 
@@ -87,3 +89,10 @@ def report_sales() -> str:
     """Say what was sold so far: once a day, but for the demo."""
     total: Decimal | None = Order.objects.aggregate(total=Sum("price"))["total"]
     return f"{total or 0} EUR"
+
+
+@consumer("parcels", vt=settings.SHOP_PARCEL_SECONDS, max_reads=2, dead_letter="parcels_dead")
+def print_label(message: dict[str, Any]) -> None:
+    """Print the label of a parcel. A checkout sends such messages, and so do programs of the carrier."""
+    order = Order.objects.select_related("product").get(pk=message["order"])
+    partners.print_label(order, returned=message.get("returned", False))

@@ -36,5 +36,16 @@ def add_loyalty_points(email: str) -> None:
     raise ServiceUnavailable(message)
 
 
+def print_label(order: Order, *, returned: bool) -> str:
+    """Print the label of a parcel and return it. Those of parcels that come back are on red paper."""
+    if returned and not settings.SHOP_RED_PAPER.exists():
+        message = f"The printer has no red paper for order {order.pk}"
+        raise ServiceUnavailable(message)
+    name = f"{'return' if returned else 'parcel'}-{order.pk}.txt"
+    settings.SHOP_LABELS.mkdir(parents=True, exist_ok=True)
+    (settings.SHOP_LABELS / name).write_text(f"{order.product.name} for {order.email}\n")
+    return name
+
+
 def collect(number: int) -> None:
     """Collect an instalment: the bank always does, when it is not called too often."""

@@ -12,6 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from django_pgjobs import Job, Unique, get_job
+from django_pgjobs.pgmq import Queue
 from example_project.shop.forms import CheckoutForm
 from example_project.shop.jobs import (
     add_loyalty_points,
@@ -29,7 +30,7 @@ def product_list(request: HttpRequest) -> HttpResponse:
 
 
 def checkout(request: HttpRequest, product_id: int) -> HttpResponse:
-    """Place an order: the order and its jobs are committed together, or not at all."""
+    """Place an order: the order, its jobs and its message are committed together, or not at all."""
     product = get_object_or_404(Product, pk=product_id)
     form = CheckoutForm(request.POST if request.method == "POST" else None)
     status = HTTPStatus.OK
@@ -44,6 +45,8 @@ def checkout(request: HttpRequest, product_id: int) -> HttpResponse:
                 make_invoice.using(subject=order).enqueue(order_id=order.pk)
                 book_courier.using(subject=order).enqueue(order_id=order.pk)
                 add_loyalty_points.using(subject=order).enqueue(order_id=order.pk)
+                # And a message, for whoever reads the queue: here it is a consumer of the shop's own.
+                Queue("parcels").send({"order": order.pk})
                 product.take_one()
         except SoldOut:
             form.add_error(None, "Sorry, somebody else has just bought the last one.")

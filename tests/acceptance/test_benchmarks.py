@@ -45,6 +45,7 @@ SMALL = {
     "readers": 100,
     "idle": 1,
     "naps": 800,
+    "messages": 600,
     "rows": 500,
 }
 FIGURES = {
@@ -57,6 +58,7 @@ FIGURES = {
         for queues in ("1 queue", "50 queues")
         for what in ("p99", "pages of allowed")
     },
+    "claim_modes": {"lease", "transaction", "transaction of lease"},
     "enqueue": {"1 thread", "4 threads", "1 thread, prepared", "4 threads, prepared"},
     "writers": {"silent", "waking", "waking of silent"},
     "enqueue_many": {"enqueue_many", "peak memory"},
@@ -70,9 +72,10 @@ FIGURES = {
     "idle": {"transactions", "CPU", "memory", "connections"},
     "memory": {"no-ops, growth", "readers, growth", "largest"},
     "poison": {"clean", "poisoned", "poisoned of clean", "deaths"},
+    "pgmq": {"consume, 20 at a time", "consume, 200 at a time", "send_batch", "send"},
     "admin": set(admin.UNITS),
 }
-ALONE = {"admin", "poison", "tasks"}  # nothing is compared with it
+ALONE = {"admin", "claim_modes", "poison", "tasks"}  # nothing is compared with it
 
 
 @pytest.mark.parametrize("scenario", FIGURES)

@@ -29,6 +29,9 @@ TABLE = [
     r"write_statement +done +1 +no customer has more than 2 at a time +yes",
     r"collect_instalment +done +1 +a bank is called four times a second +yes",
     r"report_sales +done +1 +each tick of a schedule is one job +yes",
+    r"parcels +archived +1 +a message is sent by a commit alone +yes",
+    r"parcels +dead +2 +a poison message is set aside, and says why +yes",
+    r"parcels +archived +1 +\.\.\. driven back, it is handled +yes",
 ]
 PLANT_THE_LIES = """
 import sys
@@ -125,6 +128,7 @@ def test_it_notices_lies_and_drops_its_database_on_a_named_server(demo):
         "three of one customer's never were",
         "no two started within a quarter of a second",
         "each tick has one job",
+        "no message of Bob's exists",
     ]
     assert re.search(r"book_courier +done +3 .* yes", output)
     database = re.search(r"pgjobs_demo_\w+", output).group()

@@ -36,7 +36,7 @@ def manage(database_url):
 
 def test_its_own_tests_pass(manage):
     output = manage("test", "example_project.shop", "--noinput")
-    assert "Ran 34 tests" in output
+    assert "Ran 35 tests" in output
 
 
 def test_it_is_configured_without_a_warning(manage):

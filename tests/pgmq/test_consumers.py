@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from django.contrib.auth.models import Group
@@ -161,6 +161,32 @@ def test_a_message_whose_last_read_fails_goes_to_the_dead_letters_with_the_reaso
     [letter] = DeadLetters("emails_dead").peek()
     assert (letter.message, letter.queue, letter.read_ct) == ({"to": "ada"}, "emails", 2)
     assert letter.reason == "ValueError: no such address"
+
+
+def test_a_message_is_in_its_queue_until_it_is_among_the_dead_letters(committed):
+    @consumer("emails", max_reads=1, dead_letter="emails_dead")
+    def fail(_):
+        raise ValueError
+
+    def a_consumer_waits():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select pg_stat_clear_snapshot()"
+            )  # a transaction sees what it saw first
+            cursor.execute(
+                "select 1 from pg_stat_activity "
+                "where datname = current_database() and wait_event_type = 'Lock'"
+            )
+            return cursor.fetchone()
+
+    committed.send(1)
+    with ExitStack() as working:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("lock table pgmq.q_emails_dead in share mode")
+            working.enter_context(at_work())
+            eventually(a_consumer_waits)
+            assert counts() == (1, 0, 0)
+        eventually(lambda: counts() == (0, 0, 1))
 
 
 def test_without_dead_letters_it_goes_to_the_archive_with_its_error(committed):
@@ -338,10 +364,10 @@ def test_an_atomic_handler_that_was_overtaken_keeps_nothing_and_says_so(committe
     assert "was read by somebody else, or removed, before its transaction" in caplog.text
 
 
-def read_elsewhere():
+def read_elsewhere(which="true"):
     """Another worker reads the message, as if its time were over."""
     session = Session("default")
-    session.execute("update pgmq.q_emails set vt = clock_timestamp()", {})
+    session.execute(f"update pgmq.q_emails set vt = clock_timestamp() where {which}", {})  # noqa: S608
     assert session.execute("select * from pgmq.read('emails', 600, 10)", {})
     session.close()
 
@@ -374,6 +400,21 @@ def test_an_acknowledgement_that_comes_too_late_is_told_and_changes_nothing(comm
     assert counts() == (1, 0, 0)
     assert column("read_ct") == [2]
     assert "was read by somebody else, or removed, before it was handled" in caplog.text
+
+
+def test_of_many_that_are_acknowledged_together_the_late_one_alone_stays(committed, caplog):
+    @consumer("emails")
+    def overtaken(n):
+        if n == 2:
+            read_elsewhere("message = '2'")
+
+    committed.send_batch(range(5))
+    drain("--threads", "1")
+
+    assert counts() == (1, 4, 0)
+    assert column("message") == ["2"]
+    assert column("read_ct") == [2]
+    assert caplog.text.count("was read by somebody else, or removed, before it was handled") == 1
 
 
 def test_a_failure_that_comes_too_late_does_not_touch_the_message(committed, caplog):
@@ -436,6 +477,25 @@ def test_what_was_read_ahead_is_given_back_when_the_handlers_become_slow(committ
         eventually(lambda: counts() == (0, 203, 0))
 
 
+def test_a_slow_message_among_short_ones_holds_up_none(committed, gate):
+    @consumer("emails", qty=20, vt=3600)
+    def handle(message):
+        if message == "slow":
+            gate.pass_by(message)
+
+    committed.send_batch(["fast"] * 200)
+    with at_work(threads=2) as crew:
+        eventually(lambda: counts() == (0, 200, 0))
+        [pump] = crew._pumps
+        pump._poll = 600.0  # what was read ahead is not given back meanwhile
+        committed.send_batch(["slow", *["fast"] * 5])
+        gate.wait()
+        eventually(lambda: counts() == (1, 205, 0))
+        gate.open()
+        pump.look()
+        eventually(lambda: counts() == (0, 206, 0))
+
+
 def test_a_stop_waits_for_what_runs_and_reads_no_more(committed, gate):
     consumer("emails", qty=1)(gate.pass_by)
     committed.send_batch([1, 2])
@@ -473,7 +533,7 @@ def test_what_no_handler_has_begun_is_given_back_at_once_and_counts_for_nothing(
         # As if the messages had been read in the moment of the stop: no thread is free for them.
         committed.send_batch([3, 4])
         late = Acks(pump._consumer, execute_on_django("default")).read(5)
-        pump._hands.put(late)
+        pump._hands.put(late, 1.0)
         pump._held.update(late)
         crew.stop()
         eventually(lambda: column("read_ct") == [1, 1, 0, 0])

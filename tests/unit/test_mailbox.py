@@ -34,6 +34,17 @@ def test_a_wait_ends_with_the_first_put_of_another_thread():
     assert taken == ["news"]
 
 
+def test_who_waits_for_several_gets_them_together_or_what_there_is_at_the_end():
+    box: Mailbox[int] = Mailbox()
+    for number in range(3):
+        threading.Timer(0.1 * number, box.put, [number]).start()
+    assert box.take(30, least=3) == [0, 1, 2]
+    box.put(3)
+    assert box.take(0.01, least=2) == [3]
+    threading.Timer(0.1, box.put, [4]).start()
+    assert box.take(30) == [4]
+
+
 def test_a_signal_handler_may_put_while_the_box_is_waited_at_and_while_it_is_put_into():
     box: Mailbox[str] = Mailbox()
     before = signal.signal(signal.SIGALRM, lambda *_: box.put("signal"))

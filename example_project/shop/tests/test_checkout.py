@@ -7,6 +7,7 @@ from typing import Any
 from django.test import Client, TestCase
 
 from django_pgjobs import Job
+from django_pgjobs.pgmq import Queue
 from django_pgjobs.testing import assert_enqueued
 from example_project.shop.jobs import send_receipt
 from example_project.shop.models import Order, Product
@@ -37,6 +38,11 @@ class CheckoutTests(TestCase):
         self.product.refresh_from_db()
         self.assertEqual(self.product.stock, 0)
 
+    def test_an_order_sends_a_message_to_the_warehouse(self) -> None:
+        self.order(email="ada@example.com")
+        [message] = Queue("parcels").read()
+        self.assertEqual(message.message, {"order": Order.objects.get().pk})
+
     def test_what_is_sold_out_leaves_neither_order_nor_job(self) -> None:
         self.order(email="ada@example.com")
         response = self.order(email="bob@example.com")
@@ -44,6 +50,7 @@ class CheckoutTests(TestCase):
         self.assertEqual(Order.objects.count(), 1)
         assert_enqueued(send_receipt, count=1)
         self.assertEqual(Job.objects.count(), 4)
+        self.assertEqual(Queue("parcels").metrics().length, 1)
 
     def test_what_is_sold_out_is_not_offered(self) -> None:
         self.assertContains(self.client.get("/"), self.product.get_absolute_url())
