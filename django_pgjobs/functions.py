@@ -17,6 +17,8 @@ from typing import NamedTuple
 from django_pgjobs import gates, upkeep
 from django_pgjobs.sessions import Execute
 
+MIGRATION = "0002_functions"  # the latest that creates them
+
 _BATCH = 1_000  # rows of one call, where it does not say
 
 

@@ -21,3 +21,14 @@ def indexes(patient: Patient) -> Said:
     for name in found.invalid:
         what = f"The index {name} is invalid: it is written and never read."
         yield Severity.ERROR, what, schema.REBUILD.format(name=name)
+
+
+def functions(patient: Patient) -> Said:
+    """Find SQL functions that are missing, or not those of this code."""
+    found = schema.changed_functions(execute_on_django(patient.alias))
+    for name in found.missing:
+        what = f"The SQL function {name} is missing: workers do without, plain SQL cannot."
+        yield Severity.WARNING, what, schema.REPLACE
+    for name in found.changed:
+        what = f"The SQL function {name} is not that of this release, and workers call it."
+        yield Severity.ERROR, what, schema.REPLACE

@@ -17,7 +17,7 @@ from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import IsolationLevel
 
-from django_pgjobs import Limit, checks, conf, job, poolers, schema, symptoms
+from django_pgjobs import Limit, checks, conf, functions, job, poolers, schema, symptoms
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.sessions import execute_on_django
 from tests.contract import pages
@@ -133,6 +133,7 @@ CHECKS = {
     "pgjobs.W011": lambda w: w.sql("drop index pgjobs_job_claim"),
     "pgjobs.W012": lambda w: setattr(w.settings, "DEBUG", True),
     "pgjobs.W013": lambda w: w.database(PORT="1"),
+    "pgjobs.W014": lambda w: w.sql(f"drop function {functions.functions()[-1].signature}"),
 }
 
 
