@@ -137,7 +137,7 @@ class NotifyOnInsert(OnPostgreSQL):
     def forwards(self, editor: BaseDatabaseSchemaEditor) -> None:
         """Create the function and the trigger."""
         schema = _schema(editor)
-        queues = ", ".join(str(editor.quote_value(queue)) for queue in self.queues)
+        queues = ", ".join("'{}'".format(queue.replace("'", "''")) for queue in self.queues)
         editor.execute(notifier(schema), params=None)
         editor.execute(
             f"create trigger {_TRIGGER} after insert on {schema}.{JOB} "
