@@ -23,6 +23,7 @@ from tests import (
     limit_faults,
     retry_faults,
     schedule_faults,
+    sql_faults,
     statement_faults,
     supervisor_faults,
     task_faults,
@@ -229,6 +230,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | retry_faults.FAULTS
     | unique_faults.FAULTS
     | schedule_faults.FAULTS
+    | sql_faults.FAULTS
     | limit_faults.FAULTS
     | ask_faults.FAULTS
     | admin_faults.FAULTS
