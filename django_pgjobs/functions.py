@@ -65,11 +65,11 @@ select what, pruned from django_pgjobs_prune(make_interval(secs => %(done)s::flo
 """
 
 # Run by reaper, each time, for a migration may come and go. Raw: the catalogue has no model.
-_IS_THERE = "select to_regprocedure(%(signature)s) is not null"
+_IS_THERE = "select has_function_privilege(to_regprocedure(%(signature)s), 'execute')"
 
 
 def are_there(execute: Execute) -> bool:
-    """Whether the database has the functions; they come and go together."""
+    """Whether the functions are there for this role; they come and go together."""
     [(there,)] = execute(_IS_THERE, {"signature": _prune().signature})
     return bool(there)
 

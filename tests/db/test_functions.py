@@ -306,6 +306,16 @@ def test_the_migration_can_be_reversed_and_maintenance_goes_on():
     assert row(first)["status"] == row(second)["status"] == "pending"
 
 
+def test_a_role_that_may_not_call_them_does_without():
+    for signature in SIGNATURES:
+        ask(f"revoke execute on function {signature} from public")
+    ask("create role pgjobs_worker; grant all on all tables in schema public to pgjobs_worker")
+    make("running", locked_by=make_worker(heartbeat_at=AGO).pk)
+    ask("set local role pgjobs_worker")
+    assert reaper.run(execute, older_than=60)[:2] == (1, 1)
+    ask("reset role; drop owned by pgjobs_worker; drop role pgjobs_worker")
+
+
 def test_what_sqlmigrate_prints_creates_them(capsys):
     run_without_functions()
     call_command("sqlmigrate", "django_pgjobs", functions.MIGRATION)
