@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from django_pgjobs import conf, figures, gates, upkeep
+from django_pgjobs import conf, figures, functions, gates, upkeep
 from django_pgjobs.figures import Figures
 from django_pgjobs.plurals import counted
 from django_pgjobs.sessions import Execute
@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 2.0  # seconds that a statement of a pass should wait for the lock of a table, at most
 BATCH = 1_000  # rows of one statement: some 20 ms, far below any statement_timeout
-_WORKERS_KEPT = 7 * 86_400.0  # seconds that the row of a dead worker stays to be looked at
-_FIGURES_KEPT = 3 * 86_400.0  # seconds that the sums of a minute stay
 
 
 class Counts(NamedTuple):
@@ -62,7 +60,10 @@ def preview(execute: Execute, *, older_than: float | None = None, prune: bool = 
 
 def _record_deaths(execute: Execute, lease: float) -> int:
     death = f"no heartbeat for more than {lease:g} s"
-    dead = execute(upkeep.RECORD_DEATHS, {"lease": lease, "death": death})
+    if functions.are_there(execute):
+        dead = execute(functions.RECORD_DEATHS, {"lease": lease})
+    else:
+        dead = execute(upkeep.RECORD_DEATHS, {"lease": lease, "death": death})
     for worker, host, pid in dead:
         logger.warning(
             "Worker %s:%s #%s is dead: %s.", host, pid, worker, death, extra={"worker_id": worker}
@@ -71,7 +72,8 @@ def _record_deaths(execute: Execute, lease: float) -> int:
 
 
 def _reap(execute: Execute, lease: float) -> int:
-    lost = execute(upkeep.REAP, {"lease": lease, "limit": BATCH})
+    reap = functions.REAP if functions.are_there(execute) else upkeep.REAP
+    lost = execute(reap, {"lease": lease, "limit": BATCH})
     sums = Figures()
     for job_id, queue, kind, status, attempts, started in lost:
         if started:
@@ -89,14 +91,28 @@ def _reap(execute: Execute, lease: float) -> int:
 
 
 def _prune(execute: Execute) -> int:
-    pruned = 0
-    for status, keep in _kept().items():
-        pruned += len(execute(upkeep.PRUNE[status], {"keep": keep, "limit": BATCH}))
-    execute(upkeep.PRUNE_WORKERS, {"keep": _WORKERS_KEPT})
-    figures.prune(execute, _FIGURES_KEPT)
-    execute(gates.PRUNE, {"limit": BATCH})
+    prune = _prune_by_function if functions.are_there(execute) else _prune_by_statements
+    pruned = prune(execute, _kept())
     if pruned:
         logger.info("Pruned %s.", counted(pruned, "finished job"))
+    return pruned
+
+
+def _prune_by_function(execute: Execute, kept: dict[str, float]) -> int:
+    keeps = {status: kept.get(status) for status in upkeep.PRUNE}
+    pruned: dict[str, int | None] = dict(execute(functions.PRUNE, {**keeps, "limit": BATCH}))
+    if pruned["figures"] is None:
+        logger.warning("The figures could not be pruned: the log of the server says why.")
+    return sum(pruned[status] or 0 for status in upkeep.PRUNE)
+
+
+def _prune_by_statements(execute: Execute, kept: dict[str, float]) -> int:
+    pruned = 0
+    for status, keep in kept.items():
+        pruned += len(execute(upkeep.PRUNE[status], {"keep": keep, "limit": BATCH}))
+    execute(upkeep.PRUNE_WORKERS, {"keep": upkeep.WORKERS_KEPT})
+    figures.prune(execute, upkeep.FIGURES_KEPT)
+    execute(gates.PRUNE, {"limit": BATCH})
     return pruned
 
 

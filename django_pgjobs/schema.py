@@ -15,7 +15,7 @@ from django.apps import apps
 from django.conf import settings
 from django.db import models
 
-from django_pgjobs import symptoms
+from django_pgjobs import functions, symptoms
 from django_pgjobs.sessions import Execute
 
 APP = "django_pgjobs"
@@ -23,6 +23,8 @@ APP = "django_pgjobs"
 # What to do about an index that is missing, and about one that is invalid.
 CREATE = f"Create it as the migrations of {APP} say, CONCURRENTLY."
 REBUILD = "REINDEX INDEX CONCURRENTLY {name}."
+# And about a function.
+REPLACE = f"Run what manage.py sqlmigrate {APP} {functions.MIGRATION} prints."
 
 
 class Indexes(NamedTuple):
@@ -32,14 +34,17 @@ class Indexes(NamedTuple):
     invalid: list[str]
 
 
+class Functions(NamedTuple):
+    """The SQL functions of maintenance that are not as this code would create them, by signature."""
+
+    missing: list[str]
+    changed: list[str]
+
+
 def missing_migrations(execute: Execute) -> list[str]:
     """Return the names of this code's migrations that are not applied, in order; none where that is hidden."""
-    known = _known()
-    [(reads,)] = execute(symptoms.READS_MIGRATIONS, {})
-    if reads is False:
-        return []
-    applied = {name for (name,) in execute(symptoms.MIGRATIONS, {"app": APP})} if reads else ()
-    return sorted(known.difference(applied))
+    applied = _applied(execute)
+    return [] if applied is None else sorted(_known() - applied)
 
 
 def indexes(execute: Execute) -> Indexes:
@@ -50,6 +55,28 @@ def indexes(execute: Execute) -> Indexes:
     there: dict[str, bool] = dict(execute(symptoms.INDEX_NAMES, {"names": list(tables)}))
     missing = {name: tables[name].__name__ for name in sorted(tables.keys() - there.keys())}
     return Indexes(missing, sorted(name for name, is_valid in there.items() if not is_valid))
+
+
+def changed_functions(execute: Execute) -> Functions:
+    """Find functions that are missing, or others than this code's; those of a later release are well."""
+    known = _known()
+    if functions.MIGRATION not in known:
+        return Functions([], [])
+    expected = {one.signature: one.body for one in functions.functions()}
+    there: dict[str, str | None] = dict(execute(symptoms.FUNCTIONS, {"signatures": list(expected)}))
+    later = (_applied(execute) or set()) - known
+    return Functions(
+        [one for one, body in there.items() if body is None],
+        [one for one, body in there.items() if body not in {None, expected[one]} and not later],
+    )
+
+
+def _applied(execute: Execute) -> set[str] | None:
+    """Return the names of the migrations that are applied; None where they are hidden."""
+    [(reads,)] = execute(symptoms.READS_MIGRATIONS, {})
+    if reads is False:
+        return None
+    return {name for (name,) in execute(symptoms.MIGRATIONS, {"app": APP})} if reads else set()
 
 
 def _known() -> set[str]:

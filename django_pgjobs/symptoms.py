@@ -77,6 +77,13 @@ from pg_index i join pg_class c on c.oid = i.indexrelid
 where c.relname = any(%(names)s::text[]) and pg_table_is_visible(i.indrelid)
 """
 
+# The texts of SQL functions, null where there is none.
+FUNCTIONS = """
+select asked.signature, p.prosrc
+from unnest(%(signatures)s::text[]) asked(signature)
+left join pg_proc p on p.oid = to_regprocedure(asked.signature) order by asked.signature
+"""
+
 # Run by schema, on a worker's own connection too. Raw: there no ORM is at hand. The first one is null where
 # there is no such table, false where it is hidden from this role.
 READS_MIGRATIONS = "select has_table_privilege(to_regclass('django_migrations'), 'select')"

@@ -1,6 +1,7 @@
 """The raw SQL of upkeep: workers and their deaths, reap, prune, figures.
 
-Invariant: as in `statements`. None of it needs handlers.
+Invariant: as in `statements`. None of it needs handlers. `functions` makes SQL functions of deaths, reap and
+prune: after a change there, a migration has to create them anew.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from django_pgjobs.lifecycle import MOVES, NOW
 from django_pgjobs.statements import FIGURE, JOB, KEPT_ERRORS, LAST_TIMES, WORKER
 
 SCHEDULE = "django_pgjobs_schedule"
+
+WORKERS_KEPT = 7 * 86_400.0  # seconds that the row of a dead worker stays to be looked at
+FIGURES_KEPT = 3 * 86_400.0  # seconds that the sums of a minute stay
 
 # ---------------------------------------------------------------------------------------- workers
 

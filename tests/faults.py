@@ -27,6 +27,7 @@ from tests import (
     retry_faults,
     role_faults,
     schedule_faults,
+    sql_faults,
     statement_faults,
     supervisor_faults,
     task_faults,
@@ -234,6 +235,7 @@ FAULTS: dict[str, Callable[[], None]] = (
     | role_faults.FAULTS
     | unique_faults.FAULTS
     | schedule_faults.FAULTS
+    | sql_faults.FAULTS
     | limit_faults.FAULTS
     | ask_faults.FAULTS
     | admin_faults.FAULTS

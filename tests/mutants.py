@@ -47,6 +47,7 @@ _CHOICES, _ASSERTING = "db/test_drain_choices.py::", "db/test_asserting.py::"
 _IMMEDIATE, _TRAVEL = "db/test_immediate.py::", "db/test_travel.py::"
 _LETTERS, _MESSAGES = "pgmq/test_pgmq_command.py::", "pgmq/test_admin.py::"
 _CONSUMERS = "pgmq/test_consumers.py::"
+_FUNCTIONS, _CALLS = "db/test_functions.py::", "concurrency/test_functions.py::"
 _MODEL = "model/test_state_machine.py::"
 _FAILOVER = (
     "acceptance/test_failover.py::"
@@ -95,6 +96,22 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "dead-beats": (f"{_FENCING}test_a_heartbeat_revives_nobody",),
     "deaths-without-a-look": (f"{_FENCING}test_a_heartbeat_on_its_way_saves_its_worker",),
     "prune-waits": (f"{_MAINTENANCE}test_pruning_passes_a_row_that_somebody_holds",),
+    # what plain SQL is given
+    "functions-know-no-fence": (f"{_CALLS}test_of_two_that_reap_at_once_one_takes_the_job",),
+    "functions-reap-the-living": (
+        f"{_FUNCTIONS}test_it_records_deaths_and_reaps_every_kind_of_lost_job",
+    ),
+    "functions-miss-heartbeats": (f"{_CALLS}test_a_heartbeat_on_its_way_saves_its_worker",),
+    "functions-prune-too-early": (f"{_FUNCTIONS}test_its_defaults_are_those_of_the_settings",),
+    "functions-prune-what-is-kept": (
+        f"{_FUNCTIONS}test_it_deletes_what_is_old_enough_by_its_arguments",
+    ),
+    "functions-are-not-called": (
+        f"{_FUNCTIONS}test_the_reaper_calls_the_functions_and_no_statement_beside_them",
+    ),
+    "delayed-jobs-are-told": (
+        "db/test_notify_on_insert.py::test_nothing_is_said_of_delayed_jobs_nor_of_what_does_not_wait",
+    ),
     # enqueue
     "wake-ups-in-the-transaction": ("db/test_notify.py",),
     "enqueued-outside": ("acceptance/test_transaction_truth.py",),

@@ -14,7 +14,7 @@ from django_pgjobs.sessions import DATABASE_ERRORS, execute_on_django
 
 
 def check_tables(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
-    """Report migrations and indexes that are missing: pgjobs.W010, W011. It asks the server.
+    """Report migrations, indexes and functions that are missing: pgjobs.W010, W011, W016. It asks the server.
 
     They are warnings, since an error would keep `migrate` from doing something about it.
     """
@@ -26,7 +26,7 @@ def check_tables(*, databases: Sequence[str] | None = None, **_kwargs: Any) -> l
     try:
         missing = schema.missing_migrations(execute_on_django(alias))
         if not missing:
-            return list(_of_indexes(alias))
+            return [*_of_indexes(alias), *_of_functions(alias)]
     except DATABASE_ERRORS:
         return []
     if sys.argv[1:2] == ["migrate"]:  # which checks first, and need not be told
@@ -55,3 +55,14 @@ def _of_indexes(alias: str) -> Iterator[CheckMessage]:
             hint=schema.REBUILD.format(name=name),
             id="pgjobs.W011",
         )
+
+
+def _of_functions(alias: str) -> Iterator[CheckMessage]:
+    found = schema.changed_functions(execute_on_django(alias))
+    for names, got in (found.missing, "none"), (found.changed, "another one"):
+        for name in names:
+            yield Warning(
+                f"The SQL function {name} must be that of this release, got {got} on {alias!r}.",
+                hint=schema.REPLACE,
+                id="pgjobs.W016",
+            )

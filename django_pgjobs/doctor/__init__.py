@@ -17,6 +17,7 @@ LOOKS: dict[str, tuple[Look, str]] = {
     "migrations": (schema.migrations, "All migrations are applied."),
     "role": (schema.role, "This role may do, and sees, what a worker must."),
     "indexes": (schema.indexes, "All indexes are there and valid."),
+    "functions": (schema.functions, "All SQL functions are those of this release."),
     "snapshot": (server.snapshot, "No old snapshot keeps dead rows alive."),
     "vacuum": (server.vacuum, "Autovacuum is on and keeps up, and dead rows are few."),
     "bloat": (server.bloat, "No index is much larger than what it holds, by an estimate."),

@@ -33,3 +33,14 @@ def role(patient: Patient) -> Said:
         what = f"The role {found.role!r} has no {missing}: no worker starts as it."
         do = f"As the owner of the tables, run what this prints: manage.py pgjobs grants --worker {shlex.quote(found.role)}{option}"
         yield Severity.ERROR, what, do
+
+
+def functions(patient: Patient) -> Said:
+    """Find SQL functions that are missing, or not those of this code."""
+    found = schema.changed_functions(execute_on_django(patient.alias))
+    for name in found.missing:
+        what = f"The SQL function {name} is missing: workers do without, plain SQL cannot."
+        yield Severity.WARNING, what, schema.REPLACE
+    for name in found.changed:
+        what = f"The SQL function {name} is not that of this release, and workers call it."
+        yield Severity.ERROR, what, schema.REPLACE

@@ -7,55 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import router
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.exceptions import IrreversibleError
-from django.db.migrations.operations.base import Operation, OperationCategory
-from django.db.migrations.state import ProjectState
+from django.db.migrations.operations.base import OperationCategory
 
 from django_pgjobs.exceptions import PgmqMissing
+from django_pgjobs.operations import OnPostgreSQL
 from django_pgjobs.pgmq import installation
 from django_pgjobs.pgmq.names import check_name
 
 
-class _OnPostgreSQL(Operation):
-    """Changes nothing that Django's models know."""
-
-    def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Leave the state as it is."""
-
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,  # noqa: ARG002 -- Django's signature
-        to_state: ProjectState,  # noqa: ARG002 -- likewise
-    ) -> None:
-        """Do it."""
-        if _concerns(app_label, schema_editor):
-            self.forwards(schema_editor)
-
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,  # noqa: ARG002 -- likewise
-        to_state: ProjectState,  # noqa: ARG002 -- likewise
-    ) -> None:
-        """Undo it."""
-        if _concerns(app_label, schema_editor):
-            self.backwards(schema_editor)
-
-    def forwards(self, editor: BaseDatabaseSchemaEditor) -> None:
-        """Do it, on a PostgreSQL that this app may migrate."""
-        raise NotImplementedError
-
-    def backwards(self, editor: BaseDatabaseSchemaEditor) -> None:
-        """Undo it there."""
-        raise NotImplementedError
-
-
-class InstallPgmq(_OnPostgreSQL):
+class InstallPgmq(OnPostgreSQL):
     """Install pgmq: the server's extension, or else the SQL of the wheel; nothing where it is there.
 
     Reversed, it drops what the wheel's SQL installed, and leaves an extension, or a pgmq that others
@@ -103,7 +65,7 @@ class InstallPgmq(_OnPostgreSQL):
         return "install_pgmq"
 
 
-class CreateQueue(_OnPostgreSQL):
+class CreateQueue(OnPostgreSQL):
     """Create a queue, in a migration that depends on `("django_pgjobs_pgmq", "0001_initial")`.
 
     Nothing happens to a queue that is there already. Reversed, it drops the queue and its archive with all
@@ -142,8 +104,3 @@ class CreateQueue(_OnPostgreSQL):
     def migration_name_fragment(self) -> str:
         """What makemigrations calls it."""
         return f"queue_{self.name}"
-
-
-def _concerns(app_label: str, editor: BaseDatabaseSchemaEditor) -> bool:
-    connection = editor.connection
-    return connection.vendor == "postgresql" and router.allow_migrate(connection.alias, app_label)

@@ -168,14 +168,14 @@ def test_a_heartbeat_without_an_answer_costs_nothing(processes, proxy, through, 
     assert process.stop() == 0
 
 
-@pytest.mark.parametrize("lost", ["set died_at", "with lost as"])
+@pytest.mark.parametrize("lost", ["django_pgjobs_record_deaths", "django_pgjobs_reap"])
 def test_a_loss_is_recorded_once(processes, proxy, through, lost):
     victim = processes.worker("--threads", "1", pgjobs=FAST)
     job = hold.enqueue(key="x")
     eventually(lambda: processes.ledger.starts("x"))
     dead = victim.worker
-    answer = "UPDATE 1" if lost == "set died_at" else "hold"
-    proxy.cut_after_commit(lost, answer)
+    answer = "hold" if lost == "django_pgjobs_reap" else "SELECT 1"
+    proxy.cut_after_commit(f"from {lost}(", answer)
     reaper = processes.reaper(pgjobs=FAST, **through)
     victim.kill()
     eventually(lambda: proxy.cuts == 1)

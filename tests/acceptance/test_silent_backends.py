@@ -24,9 +24,8 @@ from tests.waiting import eventually
 
 # How statements begin: the server shows a thousand bytes of each.
 CLAIMS = r"^\s*with (recursive|lane)"
-DUTIES = (
-    "lock_timeout.*delete from django_pgjobs_figure"  # the last of a worker's, after a heartbeat
-)
+# The last of a worker's duties, after a heartbeat: half of that is how long it waits for a lock.
+DUTIES = "lock_timeout = '250ms'.*from django_pgjobs_prune"
 LISTENS = "^listen"
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from psycopg import errors
 
-from django_pgjobs import outages
+from django_pgjobs import functions, outages
 from django_pgjobs.models import Job, Schedule
 from tests import next_release
 from tests.app.jobs import add, boom, noop
 from tests.app.probes import hold
 from tests.db import rows
+from tests.processes import FAST
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -117,6 +119,30 @@ def test_new_code_works_on_the_old_tables_and_says_what_is_to_be_migrated(
     assert supervisor.children == children
     assert supervisor.output.count(said) == 1
     assert "refuse" not in supervisor.output, supervisor.output
+    assert supervisor.stop() == 0
+
+
+def test_a_worker_reaps_before_its_functions_are_there_and_afterwards(processes, transactional_db):
+    def lose_a_job() -> Job:
+        return rows.make("running", locked_by=rows.make_worker(heartbeat_at=rows.AGO).pk)
+
+    def is_reaped(job: Job) -> bool:
+        job.refresh_from_db()
+        return [entry["error"] for entry in job.errors] == ["WorkerLost"]
+
+    try:
+        call_command("migrate", "django_pgjobs", "0001_initial", verbosity=0)
+        supervisor = processes.supervisor(pgjobs=FAST)
+        eventually(lambda: f"{functions.MIGRATION} unapplied" in supervisor.output)
+        children = supervisor.children
+        before = lose_a_job()
+        eventually(lambda: is_reaped(before), within=20)
+    finally:
+        call_command("migrate", "django_pgjobs", verbosity=0)
+    after = lose_a_job()
+    eventually(lambda: is_reaped(after), within=20)
+    assert supervisor.children == children
+    assert "refuse" not in supervisor.output
     assert supervisor.stop() == 0
 
 

@@ -27,8 +27,9 @@ COMMITS = (
     ("set visit", "chaos_"),  # a claim of jobs with limits
     ('SET "next_at"', ""),  # a tick
     ("set heartbeat_at", ""),
-    ("set died_at", "UPDATE 1"),
-    ("with lost as", "chaos"),  # a reap
+    ("set died_at", "UPDATE 1"),  # by a supervisor
+    ("from django_pgjobs_record_deaths(", "SELECT 1"),
+    ("from django_pgjobs_reap(", "chaos"),
     ("insert into django_pgjobs_worker", ""),
     ("insert into django_pgjobs_job", ""),
     ("pg_notify", ""),

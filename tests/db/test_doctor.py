@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.functions import Now
 
-from django_pgjobs import doctor, poolers, schema, symptoms
+from django_pgjobs import doctor, functions, poolers, schema, symptoms
 from django_pgjobs.doctor import LOOKS, Severity, server
 from django_pgjobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
@@ -88,6 +88,26 @@ def test_a_role_that_is_no_worker():
     assert lacking.what == f"The role {role.name!r} has no DELETE on {JOB}: no worker starts as it."
     assert "no policy for SELECT" in hidden.what
     assert hidden.do.endswith(f" grants --worker {role.name} --row-security")
+
+
+@pytest.mark.parametrize("one", functions.functions(), ids=lambda one: one.name)
+def test_a_missing_function(one):
+    sql(f"drop function {one.signature}")
+    told = only("functions")
+    assert told.severity == WARNING
+    assert f"{one.signature} is missing" in told.what
+    assert "sqlmigrate" in told.do
+
+
+@pytest.mark.parametrize("one", functions.functions(), ids=lambda one: one.name)
+def test_a_function_that_somebody_has_changed(one):
+    changed = one._replace(body=one.body.replace("return next", "/* changed */ return next"))
+    sql(changed.create("public"))
+    told = only("functions")
+    assert told.severity == ERROR
+    assert f"{one.signature} is not that of this release" in told.what
+    MigrationRecorder(connection).record_applied("django_pgjobs", "9999_of_a_later_release")
+    assert only("functions").severity == OK, "it is that of the later release"
 
 
 # -------------------------------------------------------------------------------------- the server

@@ -17,7 +17,7 @@ from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import IsolationLevel
 
-from django_pgjobs import Limit, checks, conf, job, poolers, schema, symptoms
+from django_pgjobs import Limit, checks, conf, functions, job, poolers, schema, symptoms
 from django_pgjobs.models import Job, Schedule
 from django_pgjobs.sessions import execute_on_django
 from tests.contract import pages
@@ -137,6 +137,7 @@ CHECKS = {
     "pgjobs.W015": lambda w: setattr(
         w.settings, "ROOT_URLCONF", "tests.acceptance.test_draining_view"
     ),
+    "pgjobs.W016": lambda w: w.sql(f"drop function {functions.functions()[-1].signature}"),
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIGRATIONS = {"django_pgjobs": "tests.next_release.migrations"}
-FIRST, LAST = "0001_initial", "0008_without_locks"
+FIRST, LAST = "0002_functions", "0008_without_locks"
 SETTINGS = "tests.next_release.settings"
 
 

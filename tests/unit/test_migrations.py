@@ -16,8 +16,10 @@ from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 from django.db.models import NOT_PROVIDED, Q
 
+from django_pgjobs import functions
 from django_pgjobs import migrations as package
 from django_pgjobs.models import Job
+from django_pgjobs.operations import InstallFunctions
 from tests.next_release import migrations as later
 
 FIRST = "0001_initial"
@@ -29,6 +31,7 @@ HARMLESS = (
     migrations.AlterModelOptions,
     AddConstraintNotValid,
     ValidateConstraint,
+    InstallFunctions,
     *CONCURRENT,
 )
 
@@ -79,6 +82,17 @@ def test_what_the_latest_migration_adds_to_jobs_is_named_in_the_model():
     latest = migration(NAMES[-1]).operations
     fields = [op for op in latest if isinstance(op, migrations.AddField)]
     assert {op.name for op in fields if op.model_name == "job"} == set(Job.added)
+
+
+def test_the_latest_migration_that_creates_the_functions_creates_those_of_this_code():
+    created = [
+        (name, op.digest)
+        for name in NAMES
+        for op in migration(name).operations
+        if isinstance(op, InstallFunctions)
+    ]
+    advice = "The SQL functions have changed: add a migration with InstallFunctions(digest)."
+    assert created[-1] == (functions.MIGRATION, functions.digest()), advice
 
 
 @pytest.mark.parametrize("name", LATER)

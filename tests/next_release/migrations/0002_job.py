@@ -5,5 +5,5 @@ from tests.next_release.additions import constraint, fields
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgjobs", "0001_initial")]
+    dependencies = [("django_pgjobs", "0002_functions")]
     operations = [*fields("Job"), AddConstraintNotValid("job", constraint())]
