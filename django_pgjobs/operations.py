@@ -1,4 +1,4 @@
-"""Migration operations: the SQL functions of maintenance, and notifications of what plain SQL inserts.
+"""Migration operations: the SQL functions of maintenance, notifications of what plain SQL inserts, and roles.
 
 Invariant: each runs in the migration's transaction, on PostgreSQL only, where the routers allow it.
 """
@@ -18,7 +18,16 @@ from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.lifecycle import NOW
 from django_pgjobs.notify import CHANNEL
 from django_pgjobs.options import check_queue
+from django_pgjobs.role_operations import EnableRowLevelSecurity, GrantRoles
 from django_pgjobs.statements import JOB
+
+__all__ = [
+    "EnableRowLevelSecurity",
+    "GrantRoles",
+    "InstallFunctions",
+    "NotifyOnInsert",
+    "OnPostgreSQL",
+]
 
 # Asked by the operations. Raw: the catalogue has no model. `sqlmigrate` may ask before there is a table.
 _SCHEMA = f"""

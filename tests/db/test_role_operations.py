@@ -9,7 +9,7 @@ from django.db.migrations.writer import OperationWriter
 
 from django_pgjobs import rights, roles
 from django_pgjobs.exceptions import InvalidOption
-from django_pgjobs.role_operations import EnableRowLevelSecurity, GrantRoles
+from django_pgjobs.operations import EnableRowLevelSecurity, GrantRoles
 from django_pgjobs.roles import PRIVILEGES, TABLES
 from tests.app.jobs import noop
 from tests.db import rows
