@@ -69,10 +69,10 @@ def functions_are_not_called() -> None:
 
 def delayed_jobs_are_told() -> None:
     """Notify of jobs of the future."""
-    from django_pgjobs import operations  # noqa: PLC0415 -- likewise
+    from django_pgjobs.operations import maintenance  # noqa: PLC0415 -- likewise
 
-    real = operations.notifier
-    operations.notifier = lambda schema: _changed(
+    real = maintenance.notifier
+    maintenance.notifier = lambda schema: _changed(
         real(schema), "and run_at <= statement_timestamp()", ""
     )
 

@@ -1,7 +1,6 @@
 """Migration operations: give roles what they need, and hide the tables of jobs from all others.
 
-Invariant: each runs in the migration's transaction, on PostgreSQL only, where the routers allow it; reversed, it
-takes back what it gave.
+Invariant: reversed, each takes back what it gave.
 """
 
 from __future__ import annotations
@@ -9,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from django.db import router
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations.operations.base import Operation, OperationCategory
-from django.db.migrations.state import ProjectState
+from django.db.migrations.operations.base import OperationCategory
 
 from django_pgjobs import rights, roles
+from django_pgjobs.operations.base import OnJobs
 from django_pgjobs.roles import Place, Roles
-from django_pgjobs.schema import APP
 from django_pgjobs.sessions import Execute, Params, Rows
 
 _Names = str | Sequence[str] | None
 
 
-class _OfRoles(Operation):
-    """Changes nothing that Django's models know."""
+class _OfRoles(OnJobs):
+    """Gives something to roles."""
 
     category = OperationCategory.SQL
 
@@ -43,43 +40,24 @@ class _OfRoles(Operation):
         """Return what writes it into a file."""
         return type(self).__qualname__, [], dict(self.roles)
 
-    def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Leave the state as it is."""
-
-    def database_forwards(
-        self,
-        app_label: str,  # noqa: ARG002 -- Django's signature
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,  # noqa: ARG002 -- likewise
-        to_state: ProjectState,  # noqa: ARG002 -- likewise
-    ) -> None:
+    def forwards(self, editor: BaseDatabaseSchemaEditor) -> None:
         """Do it."""
-        if _concerns(schema_editor):
-            execute = _execute_on(schema_editor)
-            rights.refuse_unknown(execute, self.roles)
-            self._run(schema_editor, self.forwards(self.roles, rights.place_of_tables(execute)))
+        execute = _execute_on(editor)
+        rights.refuse_unknown(execute, self.roles)
+        self._run(editor, self.doing(self.roles, rights.place_of_tables(execute)))
 
-    def database_backwards(
-        self,
-        app_label: str,  # noqa: ARG002 -- likewise
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,  # noqa: ARG002 -- likewise
-        to_state: ProjectState,  # noqa: ARG002 -- likewise
-    ) -> None:
+    def backwards(self, editor: BaseDatabaseSchemaEditor) -> None:
         """Undo it."""
-        if _concerns(schema_editor):
-            execute = _execute_on(schema_editor)
-            # A role that was dropped meanwhile has nothing any more.
-            left = {
-                part: names for part, names in rights.known(execute, self.roles).items() if names
-            }
-            self._run(schema_editor, self.backwards(left, rights.place_of_tables(execute)))
+        execute = _execute_on(editor)
+        # A role that was dropped meanwhile has nothing any more.
+        left = {part: names for part, names in rights.known(execute, self.roles).items() if names}
+        self._run(editor, self.undoing(left, rights.place_of_tables(execute)))
 
-    def forwards(self, given: Roles, place: Place) -> Iterator[str]:
+    def doing(self, given: Roles, place: Place) -> Iterator[str]:
         """Yield the statements that do it."""
         raise NotImplementedError
 
-    def backwards(self, given: Roles, place: Place) -> Iterator[str]:
+    def undoing(self, given: Roles, place: Place) -> Iterator[str]:
         """Yield the statements that undo it."""
         raise NotImplementedError
 
@@ -103,11 +81,11 @@ class GrantRoles(_OfRoles):
 
     """
 
-    def forwards(self, given: Roles, place: Place) -> Iterator[str]:
+    def doing(self, given: Roles, place: Place) -> Iterator[str]:
         """Grant."""
         return roles.grants(given, place)
 
-    def backwards(self, given: Roles, place: Place) -> Iterator[str]:
+    def undoing(self, given: Roles, place: Place) -> Iterator[str]:
         """Revoke."""
         return roles.revokes(given, place)
 
@@ -133,11 +111,11 @@ class EnableRowLevelSecurity(_OfRoles):
 
     """
 
-    def forwards(self, given: Roles, place: Place) -> Iterator[str]:
+    def doing(self, given: Roles, place: Place) -> Iterator[str]:
         """Create the policies, and switch it on."""
         return roles.enabling(given, place)
 
-    def backwards(self, given: Roles, place: Place) -> Iterator[str]:  # noqa: ARG002 -- as the others
+    def undoing(self, given: Roles, place: Place) -> Iterator[str]:  # noqa: ARG002 -- as the others
         """Drop the policies, of dropped roles too, and switch it off."""
         return roles.disabling(self.roles, place)
 
@@ -149,12 +127,6 @@ class EnableRowLevelSecurity(_OfRoles):
     def migration_name_fragment(self) -> str:
         """What makemigrations calls it."""
         return "hide_tables_of_jobs"
-
-
-def _concerns(editor: BaseDatabaseSchemaEditor) -> bool:
-    """Whether the tables are there, whichever app the migration is of."""
-    connection = editor.connection
-    return connection.vendor == "postgresql" and router.allow_migrate(connection.alias, APP)
 
 
 def _execute_on(editor: BaseDatabaseSchemaEditor) -> Execute:

@@ -1,33 +1,20 @@
-"""Migration operations: the SQL functions of maintenance, notifications of what plain SQL inserts, and roles.
-
-Invariant: each runs in the migration's transaction, on PostgreSQL only, where the routers allow it.
-"""
+"""Migration operations: the SQL functions of maintenance, and notifications of what plain SQL inserts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from django.db import router
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations.operations.base import Operation, OperationCategory
-from django.db.migrations.state import ProjectState
+from django.db.migrations.operations.base import OperationCategory
 
 from django_pgjobs import functions
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.lifecycle import NOW
 from django_pgjobs.notify import CHANNEL
+from django_pgjobs.operations.base import OnJobs
 from django_pgjobs.options import check_queue
-from django_pgjobs.role_operations import EnableRowLevelSecurity, GrantRoles
 from django_pgjobs.statements import JOB
-
-__all__ = [
-    "EnableRowLevelSecurity",
-    "GrantRoles",
-    "InstallFunctions",
-    "NotifyOnInsert",
-    "OnPostgreSQL",
-]
 
 # Asked by the operations. Raw: the catalogue has no model. `sqlmigrate` may ask before there is a table.
 _SCHEMA = f"""
@@ -39,44 +26,7 @@ select quote_ident(coalesce(
 _TRIGGER = "django_pgjobs_notify"
 
 
-class OnPostgreSQL(Operation):
-    """Changes nothing that Django's models know."""
-
-    def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Leave the state as it is."""
-
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,  # noqa: ARG002 -- Django's signature
-        to_state: ProjectState,  # noqa: ARG002 -- likewise
-    ) -> None:
-        """Do it."""
-        if _concerns(app_label, schema_editor):
-            self.forwards(schema_editor)
-
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,  # noqa: ARG002 -- likewise
-        to_state: ProjectState,  # noqa: ARG002 -- likewise
-    ) -> None:
-        """Undo it."""
-        if _concerns(app_label, schema_editor):
-            self.backwards(schema_editor)
-
-    def forwards(self, editor: BaseDatabaseSchemaEditor) -> None:
-        """Do it, on a PostgreSQL that this app may migrate."""
-        raise NotImplementedError
-
-    def backwards(self, editor: BaseDatabaseSchemaEditor) -> None:
-        """Undo it there."""
-        raise NotImplementedError
-
-
-class InstallFunctions(OnPostgreSQL):
+class InstallFunctions(OnJobs):
     """Create the SQL functions of maintenance, or make them those of this code. For our own migrations.
 
     `digest` is `functions.digest()`, so that none of them changes without a migration. Reversed, it drops
@@ -115,7 +65,7 @@ class InstallFunctions(OnPostgreSQL):
         return "functions"
 
 
-class NotifyOnInsert(OnPostgreSQL):
+class NotifyOnInsert(OnJobs):
     """Wake workers of jobs that plain SQL inserts: a trigger notifies in the inserting transaction.
 
     In a migration that depends on `("django_pgjobs", "0001_initial")`. It notifies once per queue and
@@ -189,8 +139,3 @@ def _schema(editor: BaseDatabaseSchemaEditor) -> str:
     with editor.connection.cursor() as cursor:
         cursor.execute(_SCHEMA)
         return str(cursor.fetchone()[0])
-
-
-def _concerns(app_label: str, editor: BaseDatabaseSchemaEditor) -> bool:
-    connection = editor.connection
-    return connection.vendor == "postgresql" and router.allow_migrate(connection.alias, app_label)
