@@ -6,7 +6,7 @@ Invariant: a wrong argument is a usage error, exit status 2, before anything is 
 from __future__ import annotations
 
 import math
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 
 from django.core.management.base import CommandError
@@ -14,6 +14,7 @@ from django.db import connections, router
 
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.options import check_queue
+from django_pgjobs.windows import WINDOW
 
 LONGEST = 30 * 86_400  # seconds
 LARGEST_ID = 2**63 - 1
@@ -105,3 +106,14 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def add_limit(parser: ArgumentParser) -> None:
+    """Declare how many rows a list shows."""
+    parser.add_argument(
+        "--limit",
+        type=whole(1, WINDOW),
+        default=50,
+        metavar="N",
+        help="how many at most (default 50)",
+    )

@@ -49,13 +49,7 @@ def add_id(parser: ArgumentParser) -> None:
 def add_list(parser: ArgumentParser) -> None:
     """Declare the filters and how many."""
     add_filters(parser)
-    parser.add_argument(
-        "--limit",
-        type=arguments.whole(1, WINDOW),
-        default=50,
-        metavar="N",
-        help="how many at most (default 50)",
-    )
+    arguments.add_limit(parser)
 
 
 def stats(database: str, _options: dict[str, Any]) -> Answer:

@@ -23,7 +23,6 @@ from django_pgjobs.pgmq.dead_letters import DeadLetters, check_rate
 from django_pgjobs.pgmq.names import check_name
 from django_pgjobs.pgmq.queues import Queue
 from django_pgjobs.plurals import counted
-from django_pgjobs.windows import WINDOW
 
 _COLUMNS = ("id", "reads", "enqueued", "comes from", "reads there", "reason", "message")
 
@@ -56,13 +55,7 @@ def _add_any_queue(parser: ArgumentParser) -> None:
 
 def _add_page(parser: ArgumentParser) -> None:
     _add_queue(parser)
-    parser.add_argument(
-        "--limit",
-        type=arguments.whole(1, WINDOW),
-        default=50,
-        metavar="N",
-        help="how many at most (default 50)",
-    )
+    arguments.add_limit(parser)
     parser.add_argument(
         "--after",
         type=arguments.whole(0, arguments.LARGEST_ID),
