@@ -33,9 +33,8 @@ class Mailbox(Generic[T]):
     def put(self, item: T) -> None:
         """Put one in. A signal handler may do so too: it interrupts none of these steps."""
         self._items.append(item)
-        if (
-            self._news.locked() and len(self._items) >= self._least
-        ):  # else what was put in before is not taken yet
+        # Else what was put in before is not taken yet, or is not enough.
+        if self._news.locked() and len(self._items) >= self._least:
             with suppress(RuntimeError):  # another one released it meanwhile
                 self._news.release()
 

@@ -41,9 +41,10 @@ def run(execute: Execute, *, older_than: float | None = None, prune: bool = True
     `PGJOBS["LEASE"]`.
     """
     lease = conf.get().lease if older_than is None else older_than
-    workers = _record_deaths(execute, lease)
-    jobs = _reap(execute, lease)
-    return Counts(workers, jobs, _prune(execute) if prune else 0)
+    by_function = functions.are_there(execute)
+    workers = _record_deaths(execute, lease, by_function=by_function)
+    jobs = _reap(execute, lease, by_function=by_function)
+    return Counts(workers, jobs, _prune(execute, by_function=by_function) if prune else 0)
 
 
 def preview(execute: Execute, *, older_than: float | None = None, prune: bool = True) -> Counts:
@@ -58,9 +59,9 @@ def preview(execute: Execute, *, older_than: float | None = None, prune: bool = 
     return Counts(workers, jobs, pruned)
 
 
-def _record_deaths(execute: Execute, lease: float) -> int:
+def _record_deaths(execute: Execute, lease: float, *, by_function: bool) -> int:
     death = f"no heartbeat for more than {lease:g} s"
-    if functions.are_there(execute):
+    if by_function:
         dead = execute(functions.RECORD_DEATHS, {"lease": lease})
     else:
         dead = execute(upkeep.RECORD_DEATHS, {"lease": lease, "death": death})
@@ -71,8 +72,8 @@ def _record_deaths(execute: Execute, lease: float) -> int:
     return len(dead)
 
 
-def _reap(execute: Execute, lease: float) -> int:
-    reap = functions.REAP if functions.are_there(execute) else upkeep.REAP
+def _reap(execute: Execute, lease: float, *, by_function: bool) -> int:
+    reap = functions.REAP if by_function else upkeep.REAP
     lost = execute(reap, {"lease": lease, "limit": BATCH})
     sums = Figures()
     for job_id, queue, kind, status, attempts, started in lost:
@@ -90,8 +91,8 @@ def _reap(execute: Execute, lease: float) -> int:
     return len(lost)
 
 
-def _prune(execute: Execute) -> int:
-    prune = _prune_by_function if functions.are_there(execute) else _prune_by_statements
+def _prune(execute: Execute, *, by_function: bool) -> int:
+    prune = _prune_by_function if by_function else _prune_by_statements
     pruned = prune(execute, _kept())
     if pruned:
         logger.info("Pruned %s.", counted(pruned, "finished job"))

@@ -166,11 +166,11 @@ def _given_back(case: Case, execute: Execute) -> int:
 
 
 def _reap(case: Case, execute: Execute) -> int:
-    return reaper._reap(execute, LEASE)
+    return reaper._reap(execute, LEASE, by_function=True)
 
 
 def _prune(case: Case, execute: Execute) -> int:
-    return reaper._prune(execute)
+    return reaper._prune(execute, by_function=True)
 
 
 def _cancel(case: Case, execute: Execute) -> int:

@@ -116,7 +116,8 @@ def test_reapers_side_by_side_recover_each_job_once():
         start.wait(timeout=30)
         try:
             count = 0
-            while found := reaper._reap(session._execute, 60.0):  # without the second try
+            execute = session._execute  # without the second try
+            while found := reaper._reap(execute, 60.0, by_function=True):
                 count += found
             return count
         finally:
