@@ -13,8 +13,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import FileIO
 
 from django_pgjobs import deadlines, execution, outcomes, registry, statements
 from django_pgjobs.board import Board
@@ -37,7 +39,7 @@ class Child:
     """One worker process, from its start until its death is recorded."""
 
     process: subprocess.Popen[bytes]
-    orders: int  # the writing end of a pipe
+    orders: FileIO  # the writing end of a pipe
     board: Board
     born: float
     lease: Lease | None = None  # until the database answers
@@ -45,6 +47,7 @@ class Child:
     death: str = ""
     kill_by: float = math.inf
     charges: Charges[None] | None = None  # from its death on: what it ran in transactions
+    lock: threading.Lock = field(default_factory=threading.Lock)  # around the use of `orders`
 
     @classmethod
     def start(cls, claims: int) -> Child:
@@ -72,12 +75,13 @@ class Child:
             os.close(read)
             board.close()
         os.set_blocking(write, False)  # one that reads nothing must not stop its supervisor
-        return cls(process, write, board, born=time.monotonic())
+        return cls(process, FileIO(write, "w"), board, born=time.monotonic())
 
     def order(self, line: str) -> None:
         """Send one line. A child that is gone needs none, nor one that reads none."""
-        with contextlib.suppress(OSError):
-            os.write(self.orders, f"{line}\n".encode())
+        with self.lock, contextlib.suppress(OSError):
+            if not self.orders.closed:
+                self.orders.write(f"{line}\n".encode())
 
     def introduce(self, lease: Lease) -> None:
         """Tell the child which worker it is; it waits for this before it does anything."""
@@ -138,7 +142,8 @@ class Child:
         code = self.process.poll()
         if code is None:
             return False
-        os.close(self.orders)
+        with self.lock:  # the next pipe may get this descriptor, and must not get these orders
+            self.orders.close()
         self.death = self.death or self._cause(code, memory_kills)
         return True
 

@@ -488,6 +488,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "leaving-is-stopping": (
         "acceptance/test_supervisor_children.py::test_the_replacement_works_while_the_old_one_finishes_however_long_that_takes",
     ),
+    "orders-follow-a-number": (
+        "unit/test_children.py::test_who_died_before_it_was_introduced_leaves_its_name_to_no_other",
+    ),
     # the view that drains
     "any-token-drains": (f"{_DRAINING}test_without_the_token_no_job_is_run",),
     "batches-ignore-their-bound": (f"{_DRAINING}test_it_does_no_more_than_so_many_jobs",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,23 @@ def leaving_is_stopping() -> None:
     Worker.__init__, Board.leave = init, leave
 
 
+def orders_follow_a_number() -> None:
+    """Write orders to a descriptor, whoever owns it by then."""
+    from django_pgjobs.children import Child  # noqa: PLC0415 -- likewise
+
+    numbers: dict[Any, int] = {}
+    real = Child.bury
+
+    def bury(self: Any, memory_kills: Any) -> bool:
+        numbers[self] = self.orders.fileno()
+        return real(self, memory_kills)
+
+    def order(self: Any, line: str) -> None:
+        os.write(numbers[self], line.encode())
+
+    Child.bury, Child.order = bury, order
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -72,5 +90,6 @@ FAULTS: dict[str, Callable[[], None]] = {
         want_of_memory_is_guessed,
         any_exit_0_is_clean,
         leaving_is_stopping,
+        orders_follow_a_number,
     )
 }
