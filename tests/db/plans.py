@@ -104,8 +104,19 @@ class Plan(NamedTuple):
     @property
     def locked(self) -> int:
         """How many rows were locked before they were written."""
-        locks = [node for node in self.nodes if node["Node Type"] == "LockRows"]
-        return sum(round(node["Actual Rows"] * node["Actual Loops"]) for node in locks)
+        return sum(round(node["Actual Rows"] * node["Actual Loops"]) for node in self._locks)
+
+    @property
+    def unsure(self) -> float:
+        """By how many rows `locked` may be wrong: before 18 a server rounds the mean of a node's loops."""
+        loops = (
+            node["Actual Loops"] for node in self._locks if isinstance(node["Actual Rows"], int)
+        )
+        return sum(n / 2 for n in loops if n > 1)
+
+    @property
+    def _locks(self) -> list[dict[str, Any]]:
+        return [node for node in self.nodes if node["Node Type"] == "LockRows"]
 
     @property
     def written(self) -> int:

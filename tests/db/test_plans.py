@@ -90,7 +90,7 @@ def test_a_claim_reads_little_more_than_what_it_takes(filled, claims, queues, li
     plan = explain(filled, statement, {**params, "limit": limit}, mode)
 
     assert plan.written == limit
-    assert plan.locked == limit
+    assert abs(plan.locked - limit) <= plan.unsure
     probed = set() if queues == "hot" else {KEYED_DUE_INDEX}
     of_queues = {name for name in plan.indexes if name.startswith(QUEUE)}  # there are few
     assert plan.indexes - of_queues == {CLAIM_INDEX, JOB_KEY, WORKER_KEY} | probed
