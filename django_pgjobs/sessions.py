@@ -58,9 +58,10 @@ _PREPARED_AFTER = 5  # executions, as by psycopg's own default, where the projec
 # Seconds that a plan is kept. A table can grow by a million rows before its statistics say so, and
 # with them the server would drop plans by itself.
 _PLANS_KEPT = 10.0
-# The server guesses that jumps along an index find thousands of rows each, and would compile what takes it
-# a millisecond for a tenth of a second or more.
-_NO_JIT = "jit = off"
+# How the server plans these statements, which jump along indexes, whatever it believes of the table. It
+# guesses that a jump finds thousands of rows, and would compile for a tenth of a second what takes it a
+# millisecond; or that it finds one, and would read all rows of another index and sort them for the first.
+PLANNING = ("jit = off", "enable_sort = off")
 _CANCEL = 0.5  # seconds that the request to cancel a statement may take
 
 # When a silent peer is given up, where the project does not say: after some 25 seconds.
@@ -189,7 +190,7 @@ class Session:
         self._plan_anew, self._begin = math.inf, nullcontext
         if not self._direct:
             return  # to _execute_as_one(): what is set here could be set for others
-        connection.execute(f"set {_NO_JIT}")
+        connection.execute("; ".join(f"set {each}" for each in PLANNING))
         threshold = wrapper.settings_dict["OPTIONS"].get("prepare_threshold", _PREPARED_AFTER)
         if threshold is not None:
             connection.cursor_factory = psycopg.Cursor
@@ -208,7 +209,7 @@ def _execute_as_one(
     So it is one transaction too, for a pooler may share the session: nobody who stands still, or whose
     network does, can leave it open with rows locked.
     """
-    settings = ["transaction_isolation = 'read committed'", _NO_JIT]
+    settings = ["transaction_isolation = 'read committed'", *PLANNING]
     if patience is not None:
         settings.append(f"lock_timeout = '{patience * 1000:.0f}ms'")
     with psycopg.ClientCursor(connection) as cursor:  # the only kind that sends several at once

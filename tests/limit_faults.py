@@ -143,7 +143,14 @@ def statements_are_compiled() -> None:
     """Let the server compile what it takes for expensive."""
     from django_pgjobs import sessions  # noqa: PLC0415 -- likewise
 
-    sessions._NO_JIT = "jit = on"
+    sessions.PLANNING = tuple(each for each in sessions.PLANNING if "jit" not in each)
+
+
+def statements_may_sort() -> None:
+    """Let the server sort all jobs that it takes for few to find the first."""
+    from django_pgjobs import sessions  # noqa: PLC0415 -- likewise
+
+    sessions.PLANNING = tuple(each for each in sessions.PLANNING if "sort" not in each)
 
 
 def _change_find(old: str, new: str) -> None:
@@ -186,5 +193,6 @@ FAULTS: dict[str, Callable[[], None]] = {
         late_looks_cost_starts,
         queues_are_ordered_before_a_join,
         statements_are_compiled,
+        statements_may_sort,
     )
 }

@@ -182,8 +182,11 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "queues-are-ordered-before-a-join": (
         "db/test_limit_plans.py::test_a_look_at_a_key_that_is_held_up_reads_some_pages_of_each_queue",
     ),
+    "statements-may-sort": (
+        "db/test_limit_plans.py::test_a_look_reads_some_pages_of_each_lane_that_it_passes",
+    ),
     "statements-are-compiled": (
-        "db/test_isolation.py::test_the_workers_own_statements_are_never_compiled",
+        "db/test_isolation.py::test_the_workers_own_statements_are_never_compiled_and_go_by_the_order_of_indexes",
         "acceptance/test_poolers.py::test_what_a_worker_sets_is_set_for_its_own_statement",
     ),
     # handlers

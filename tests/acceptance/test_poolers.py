@@ -117,13 +117,14 @@ def strict():
 
 
 def test_what_a_worker_sets_is_set_for_its_own_statement(strict, through, pooler):
-    asked = "select current_setting('transaction_isolation'), current_setting('jit')"
+    names = ("transaction_isolation", "jit", "enable_sort")
+    asked = "select " + ", ".join(f"current_setting('{name}')" for name in names)
     session = Session("default")
 
     answers = [session.execute(asked, {}, patience) for patience in (None, None, 1.0, 1.0)]
     session.close()
 
-    assert answers == [[("read committed", "off")]] * 4
+    assert answers == [[("read committed", "off", "off")]] * 4
     assert_sessions_hold_nothing(pooler)
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from psycopg import sql
 
+from django_pgjobs import sessions
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 JOB, WORKER, FIGURE = (f"django_pgjobs_{name}" for name in ("job", "worker", "figure"))
 FINISHED, DELAYED, DUE, RUNNING, PEERS = 100_000, 100_000, 1_000, 100, 10_000
@@ -125,15 +127,24 @@ class Plan(NamedTuple):
 
 
 def explain(
-    connection: psycopg.Connection[Any], statement: str, params: dict[str, Any], cache_mode: str
+    connection: psycopg.Connection[Any],
+    statement: str,
+    params: dict[str, Any],
+    cache_mode: str,
+    *,
+    planning: Sequence[str] | None = None,
 ) -> Plan:
     """Run the statement as a prepared one, roll it back, and return its plan.
 
     `cache_mode` is a value of plan_cache_mode, or "no prepare" for values written into the text.
+    `planning` are settings of the planner, by default those of a worker's own session.
     """
+    if planning is None:
+        planning = sessions.PLANNING
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
     prefix = "explain (analyze, buffers, timing off, format json) "
     with connection.transaction(force_rollback=True):
+        connection.execute("; ".join(["select", *(f"set local {each}" for each in planning)]))
         if cache_mode == "no prepare":
             cursor = psycopg.ClientCursor(connection).execute(prefix + statement, params)
         else:

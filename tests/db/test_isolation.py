@@ -146,10 +146,11 @@ def test_tickers_side_by_side_make_one_job_for_each_tick():
     assert not any(each._complained > 0 for each in tickers)
 
 
-def test_the_workers_own_statements_are_never_compiled(session):
+def test_the_workers_own_statements_are_never_compiled_and_go_by_the_order_of_indexes(session):
+    asked = "select current_setting('jit'), current_setting('enable_sort')"
     with connection.cursor() as cursor:
-        cursor.execute("show jit")
-        assert cursor.fetchone() == ("on",)
+        cursor.execute(asked)
+        assert cursor.fetchone() == ("on", "on")
 
-    assert session.execute("show jit", {}) == [("off",)]
-    assert session.execute("show jit", {}, patience=1.0) == [("off",)]
+    assert session.execute(asked, {}) == [("off", "off")]
+    assert session.execute(asked, {}, patience=1.0) == [("off", "off")]

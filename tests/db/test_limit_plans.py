@@ -51,9 +51,12 @@ insert into {JOB} (kind) select 'noop' from generate_series(1, 1000);
 
 
 @pytest.fixture(
-    scope="module", params=["nothing", "all of it"], ids=lambda of: f"statistics of {of}"
+    scope="module", params=["nothing", "no keys", "all of it"], ids=lambda of: f"statistics of {of}"
 )
 def filled(request, session):  # noqa: F811
+    if request.param == "no keys":  # the first with keys come by the thousand
+        session.execute(f"insert into {JOB} (kind) select 'noop' from generate_series(1, 5000)")
+        session.execute(f"analyze {JOB}")
     session.execute(f"truncate {JOB}, {gates.GATE}; analyze {JOB}, {gates.GATE}; {FILL}")
     if request.param == "all of it":
         session.execute(f"analyze {JOB}, {gates.GATE}, {WORKER}, {QUEUE}")

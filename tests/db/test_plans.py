@@ -23,6 +23,7 @@ from tests.db.plans import DUE, FORMERLY, JOB, WORKER, explain, refill
 pytestmark = pytest.mark.django_db  # for the test database alone
 
 BATCH = 100
+ANY = ()  # settings of the planner: on a connection of the project
 CLAIM_INDEX, RUNNING_INDEX = "pgjobs_job_claim", "pgjobs_job_running"
 KEYED_INDEX, KEYED_DUE_INDEX = "pgjobs_job_keyed", "pgjobs_job_keyed_due"
 FINISHED_INDEX, LIVING_INDEX = "pgjobs_job_finished", "pgjobs_worker_living"
@@ -111,7 +112,9 @@ def test_a_claim_that_finds_nothing_reads_a_page_or_two_of_each_lane(filled, cla
 
     assert plan.written == plan.locked == 0
     assert JOB not in plan.seq_scans
-    assert plan.buffers < 200
+    settled = plan.buffers_of("CTE settled")  # before 17 a server goes down the index for each id
+    assert settled < 4 * BATCH
+    assert plan.buffers - settled < 200
 
 
 @modes
@@ -241,7 +244,7 @@ def test_pruning_where_nothing_is_old_enough_reads_a_page_or_two(filled, status,
 def test_a_unique_key_is_found_by_its_index(filled, mode):
     statement = f"select id from {JOB} where unique_key = %(key)s"
 
-    plan = explain(filled, statement, {"key": f"key {DUE}"}, mode)
+    plan = explain(filled, statement, {"key": f"key {DUE}"}, mode, planning=ANY)
 
     assert plan.indexes == {"pgjobs_job_unique_key"}
 
@@ -259,7 +262,7 @@ NEW_ROW = dict.fromkeys(("ids", "run_at", "subject_type", "subject_id", "meta"))
 @modes
 @pytest.mark.parametrize("name", ["INSERT_OR_FIND", "INSERT_OR_HOLD", "INSERT_OR_REPLACE"])
 def test_unique_jobs_are_enqueued_by_the_index_of_their_keys(filled, name, mode):
-    plan = explain(filled, getattr(inserts, name), {**KEYED, **NEW_ROW}, mode)
+    plan = explain(filled, getattr(inserts, name), {**KEYED, **NEW_ROW}, mode, planning=ANY)
 
     assert plan.written >= 1
     assert plan.indexes == {"pgjobs_job_unique_key"}
@@ -270,10 +273,12 @@ def test_unique_jobs_are_enqueued_by_the_index_of_their_keys(filled, name, mode)
 @modes
 @pytest.mark.parametrize("name", ["FREE_OR_FIND", "FREE_OR_REPLACE"])
 def test_keys_whose_period_is_over_are_freed_by_their_index(filled, name, mode):
-    plan = explain(filled, getattr(inserts, name), {**KEYED, **NEW_ROW, "period": 60.0}, mode)
+    given = {**KEYED, **NEW_ROW, "period": 60.0}
+
+    plan = explain(filled, getattr(inserts, name), given, mode, planning=ANY)
 
     assert plan.written >= 1
-    assert plan.indexes == {"pgjobs_job_unique_key"}
+    assert plan.indexes - {JOB_KEY} == {"pgjobs_job_unique_key"}
     assert JOB not in plan.seq_scans
     assert plan.buffers < 200
 
@@ -282,7 +287,9 @@ def test_keys_whose_period_is_over_are_freed_by_their_index(filled, name, mode):
 def test_the_newest_jobs_about_something_are_the_first_of_their_index(filled, mode):
     with filled.transaction(force_rollback=True):
         filled.execute(ABOUT)
-        plan = explain(filled, NEWEST, {"type": "shop.order", "id": "7", "limit": 11}, mode)
+        plan = explain(
+            filled, NEWEST, {"type": "shop.order", "id": "7", "limit": 11}, mode, planning=ANY
+        )
 
     assert plan.indexes == {"pgjobs_job_subject"}
     assert plan.buffers < 50
