@@ -55,8 +55,8 @@ insert into {JOB} (kind) select 'noop' from generate_series(1, 1000);
 )
 def filled(request, session):  # noqa: F811
     if request.param == "no keys":  # the first with keys come by the thousand
-        session.execute(f"insert into {JOB} (kind) select 'noop' from generate_series(1, 5000)")
-        session.execute(f"analyze {JOB}")
+        noops = f"insert into {JOB} (kind) select 'noop' from generate_series(1, 5000)"
+        session.execute(f"truncate {JOB}; {noops}; analyze {JOB}")
     session.execute(f"truncate {JOB}, {gates.GATE}; analyze {JOB}, {gates.GATE}; {FILL}")
     if request.param == "all of it":
         session.execute(f"analyze {JOB}, {gates.GATE}, {WORKER}, {QUEUE}")
