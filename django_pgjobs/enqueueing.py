@@ -26,11 +26,10 @@ from django_pgjobs.models import Job
 if TYPE_CHECKING:
     from django_pgjobs.options import Entry, Options
 
-# What a row says beside what inserts.plain() writes.
-_NOT_PLAIN = ("run_at", "delay", "subject_type", "concurrency_key")
 CHUNK = 5_000  # rows of one INSERT; 2,000 to 10,000 are alike, and memory stays small
 
 _COLUMNS = [field.attname for field in Job._meta.concrete_fields if field.name not in Job.added]  # noqa: SLF001 -- Django's own API
+_read = json.JSONDecoder().raw_decode  # with the end of what it has read
 _NEW = dict.fromkeys(_COLUMNS) | {
     "status": Status.PENDING.value,
     "attempts": 0,
@@ -43,8 +42,10 @@ _NEW = dict.fromkeys(_COLUMNS) | {
 def insert(kind: str, entry: Entry, options: Options) -> Job:
     """Insert one job and return it."""
     alias = alias_of(options)
-    refuse_limits(options.queue, entry)
-    row = columns(kind, options) | entry._asdict()
+    if entry.concurrency_key is not None:
+        refuse_limits(options.queue, entry)
+    row = columns(kind, options)
+    row["payload"], row["concurrency_key"], row["unique_key"] = entry
     statement, params = _statement(row)
     with connections[alias].cursor() as cursor:
         try:
@@ -61,7 +62,7 @@ def insert(kind: str, entry: Entry, options: Options) -> Job:
 
 def _statement(row: dict[str, Any]) -> tuple[str, Any]:
     """Return the statement that inserts this row, and its parameters."""
-    if not any(map(row.get, _NOT_PLAIN)):
+    if not (row["run_at"] or row["delay"] or row["subject_type"] or row["concurrency_key"]):
         names = row["kind"], row["queue"], row["priority"], row["max_attempts"]
         noted = row["meta"] is not None
         plain = inserts.plain(*names, noted=noted)
@@ -74,25 +75,15 @@ def as_stored(alias: str, row: dict[str, Any], **stored: Any) -> Job:
     """Return the job of a new row: what was given, what the row was `stored` with, and defaults."""
     # Model.from_db() does the same with 24 calls of setattr(), a tenth of an enqueue. No signal says that
     # an instance was made.
-    job = Job.__new__(Job)
-    state = ModelState()
+    values = _NEW | row | stored
+    del values["delay"]
+    values["_state"] = state = ModelState()
     state.db, state.adding = alias, False
-    job.__dict__.update(
-        _NEW,
-        _state=state,
-        kind=row["kind"],
-        queue=row["queue"],
-        payload=json.loads(row["payload"]),
-        priority=row["priority"],
-        max_attempts=row["max_attempts"],
-        errors=[],
-        unique_key=row["unique_key"],
-        concurrency_key=row["concurrency_key"],
-        subject_type=row["subject_type"],
-        subject_id=row["subject_id"],
-        meta={} if row["meta"] is None else json.loads(row["meta"]),
-        **stored,
-    )
+    values["payload"], _ = _read(row["payload"])
+    values["errors"] = []
+    values["meta"] = {} if row["meta"] is None else json.loads(row["meta"])
+    job = Job.__new__(Job)
+    job.__dict__ = values
     return job
 
 

@@ -147,6 +147,9 @@ class JobType(Generic[P, R]):
     def _entry(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
         payload = self.signature.bind(self.kind, args, kwargs)
         text = payloads.encode(payload, max_bytes=conf.get().max_payload_bytes)
+        options = self.options
+        if options.rule is None and options.concurrency_key is None and not self.limits:
+            return Entry(text)  # as most are
         return Entry(text, self._concurrency_key(payload), self._unique_key(payload))
 
     def _concurrency_key(self, payload: Mapping[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from django.conf import settings
@@ -112,12 +113,12 @@ class Options:
         if self.database is not None:
             _check_database(self.database)
 
-    @property
+    @cached_property
     def rule(self) -> Unique | None:
         """The rule of uniqueness, if there is one; a key of one's own needs none to be declared."""
         return _DEFAULT_RULE if self.unique is None and self.unique_key is not None else self.unique
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """The delay in seconds; none, or one that is over already, is 0."""
         delay = self.delay or 0.0
