@@ -193,9 +193,31 @@ def enabling(roles: Roles, place: Place) -> Iterator[str]:
                     f"CREATE POLICY {policy} ON {table} FOR {one.command.upper()} TO {quoted(name)}"
                     f"{using}{check}"
                 )
+    yield _revoke_what_has_no_rows(place)
     # At the end: nobody is to be without a policy meanwhile.
     for table in TABLES:
         yield f"ALTER TABLE {place.named(table)} ENABLE ROW LEVEL SECURITY"
+
+
+def _revoke_what_has_no_rows(place: Place) -> str:
+    """Return the statement that takes from all but the owner what row security says nothing of.
+
+    A role that was granted ALL could empty a table, of which it sees no row, or turn back its ids.
+    """
+    tables = ", ".join(f"'{place.named(table)}'::regclass" for table in TABLES)
+    return f"""DO $$ DECLARE one record; BEGIN
+    FOR one IN
+        SELECT format('%s ON %s %s FROM %s', string_agg(DISTINCT privilege_type, ', '),
+            CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass,
+            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END) AS privileges
+        FROM pg_class c CROSS JOIN aclexplode(relacl)
+        WHERE grantee <> relowner AND (
+            c.oid IN ({tables}) AND privilege_type IN ('TRUNCATE', 'REFERENCES', 'TRIGGER', 'MAINTAIN')
+            OR relkind = 'S' AND privilege_type = 'UPDATE' AND EXISTS (SELECT FROM pg_depend
+                WHERE classid = 'pg_class'::regclass AND objid = c.oid AND refobjid IN ({tables})))
+        GROUP BY c.oid, relkind, grantee
+    LOOP EXECUTE 'REVOKE ' || one.privileges || ' CASCADE'; END LOOP;
+END $$"""
 
 
 def disabling(roles: Roles, place: Place) -> Iterator[str]:

@@ -312,6 +312,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         "db/test_doctor.py::test_a_transaction_that_has_written_and_idles_holds_it_too",
     ),
     # roles
+    "what-has-no-rows-is-left": (
+        "db/test_role_operations.py::test_what_row_security_says_nothing_of_is_taken_from_all_but_the_owner",
+    ),
     "roles-start-without-a-look": (
         f"{_ROLES}test_a_worker_that_lacks_a_grant_says_which_and_starts_nothing",
         f"{_ROLES}test_a_worker_that_sees_nothing_says_so_instead_of_idling",

@@ -23,6 +23,13 @@ def missing_policies_are_unseen() -> None:
     symptoms.RIGHTS = symptoms.RIGHTS.replace(old, "false")
 
 
+def what_has_no_rows_is_left() -> None:
+    """Leave to roles what row security says nothing of."""
+    from django_pgjobs import roles  # noqa: PLC0415 -- likewise
+
+    roles._revoke_what_has_no_rows = lambda _: "select"
+
+
 def producers_read_payloads() -> None:
     """Grant and show whole jobs to those who enqueue."""
     from django_pgjobs import roles  # noqa: PLC0415 -- likewise
@@ -74,6 +81,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     for fault in (
         roles_start_without_a_look,
         missing_policies_are_unseen,
+        what_has_no_rows_is_left,
         producers_read_payloads,
         producers_see_all_rows,
         policies_are_for_everybody,

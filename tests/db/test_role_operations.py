@@ -56,6 +56,31 @@ def test_a_migration_hides_the_tables_and_shows_them_again(part):
     assert rows.execute("select from pg_policies where tablename like 'django_pgjobs%%'", {}) == []
 
 
+def test_what_row_security_says_nothing_of_is_taken_from_all_but_the_owner():
+    noop.enqueue()
+    producer, other = Role("producer"), Role()
+    for who in (other.name, producer.name, "public"):
+        sql(f"grant all on table {', '.join(TABLES)} to {who}")
+        sql(f"grant all on sequence {producer.place.sequence} to {who}")
+    run(EnableRowLevelSecurity(producer=producer.name))
+    with producer.assumed():
+        noop.enqueue()
+    for role in (producer, other):
+        for act in (
+            "truncate django_pgjobs_job",
+            f"select setval('{role.place.sequence}', 1)",
+            "create trigger spy after insert on django_pgjobs_job execute function suppress_redundant_updates_trigger()",
+        ):
+            with (
+                role.assumed(),
+                pytest.raises(ProgrammingError, match="permission denied"),
+                transaction.atomic(),
+            ):
+                sql(act)
+    with other.assumed():
+        assert rows.execute("select id from django_pgjobs_job", {}) == []
+
+
 def test_roles_that_two_migrations_name_are_shown_and_hidden_apart():
     noop.enqueue()
     first, second = Role("viewer"), Role("viewer")
