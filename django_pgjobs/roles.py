@@ -207,9 +207,9 @@ def _revoke_what_has_no_rows(place: Place) -> str:
     tables = ", ".join(f"'{place.named(table)}'::regclass" for table in TABLES)
     return f"""DO $$ DECLARE one record; BEGIN
     FOR one IN
-        SELECT format('%s ON %s %s FROM %s', string_agg(DISTINCT privilege_type, ', '),
-            CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass,
-            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END) AS privileges
+        SELECT string_agg(DISTINCT privilege_type, ', ')
+            || CASE relkind WHEN 'S' THEN ' ON SEQUENCE ' ELSE ' ON TABLE ' END || c.oid::regclass || ' FROM '
+            || CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS privileges
         FROM pg_class c CROSS JOIN aclexplode(relacl)
         WHERE grantee <> relowner AND (
             c.oid IN ({tables}) AND privilege_type IN ('TRUNCATE', 'REFERENCES', 'TRIGGER', 'MAINTAIN')
