@@ -22,6 +22,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from psycopg import errors
 
+from django_pgjobs.admin.denials import TellsDenials
 from django_pgjobs.admin.histories import ActHistory
 from django_pgjobs.admin.message_acts import ACTS, MessageAct, RedriveForm
 from django_pgjobs.exceptions import InvalidOption, PgmqMissing, QueueMissing
@@ -48,7 +49,7 @@ _PAGES = "admin/django_pgjobs/message_queue/"
 _MISSING = (InvalidOption, QueueMissing, PgmqMissing)
 
 
-class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
+class MessageQueueAdmin(TellsDenials, ActHistory, _QueueRecordAdmin):
     """Queues of pgmq, to look at, redrive and purge."""
 
     act_labels: ClassVar = {name: act.label for name, act in ACTS.items()}
