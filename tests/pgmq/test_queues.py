@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgmqMissing, QueueMissing
-from django_pgjobs.pgmq import Message, Queue, list_queues, metrics_all
+from django_pgjobs.pgmq import DeadLetters, Message, Queue, list_queues, metrics_all
 
 HOUR = datetime.timedelta(hours=1)
 
@@ -216,6 +216,24 @@ def test_one_message_or_many_are_taken_out_of_the_queue(queue, act):
 
 
 # ------------------------------------------------------------------------------------ queues as such
+
+
+NO_IDS = ["12", ["3"], b"12", 7.7, [2.0], True, [None], None, 2**63, [[1]]]
+
+
+@pytest.mark.parametrize("given", NO_IDS, ids=repr)
+def test_what_is_no_id_is_refused_before_any_sql_and_no_other_message_is_taken(
+    queue, given, django_assert_num_queries
+):
+    ids = queue.send_batch(range(15))
+    acts = (queue.archive, queue.delete, lambda one: queue.set_vt(one, 30))
+
+    with django_assert_num_queries(0):
+        for act in (*acts, DeadLetters("emails").redrive if given is not None else queue.delete):
+            with pytest.raises(InvalidOption, match="must be a Message or its id, a whole number"):
+                act(given)
+
+    assert [message.id for message in queue.read(qty=20)] == ids
 
 
 def test_a_purge_empties_the_queue_and_leaves_the_archive(queue):
