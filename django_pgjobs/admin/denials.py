@@ -13,7 +13,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import admin, messages
-from django.db import ProgrammingError, router, transaction
+from django.db import DEFAULT_DB_ALIAS, ProgrammingError, router, transaction
 from django.http import HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import SimpleTemplateResponse, TemplateResponse
@@ -28,7 +28,7 @@ from django_pgjobs.sessions import execute_on_django, in_transaction, reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
     from django.urls import URLPattern
 
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -37,7 +37,10 @@ else:
 
 logger = logging.getLogger(__name__)
 
-LOOK, ACT = "viewer", "operator"  # who the role of a page has to be, in the words of `pgjobs grants`
+LOOK, ACT = (
+    "viewer",
+    "operator",
+)  # who the role of a page has to be, in the words of `pgjobs grants`
 
 
 class Denial(NamedTuple):
@@ -61,13 +64,13 @@ def denial_of(error: ProgrammingError, alias: str, part: str) -> Denial:
         raise error
     role, missing, by_row = rights.standing(execute_on_django(alias), part)
     denial = Denial(reason(cause), role, missing)
+    on = "" if alias == DEFAULT_DB_ALIAS else f" --database {shlex.quote(alias)}"
     if missing:
         option = " --row-security" if by_row else ""
-        on = "" if alias == "default" else f" --database {shlex.quote(alias)}"
         command = f"python manage.py pgjobs grants --{part} {shlex.quote(role)}{option}{on}"
         return denial._replace(printing=command)
     if isinstance(cause, errors.UndefinedTable):
-        return denial._replace(running="python manage.py migrate")
+        return denial._replace(running=f"python manage.py migrate{on}")
     return denial
 
 

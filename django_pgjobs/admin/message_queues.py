@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, transaction
+from django.db import OperationalError, ProgrammingError, transaction
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -22,13 +22,15 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from psycopg import errors
 
-from django_pgjobs.admin.denials import TellsDenials
+from django_pgjobs.admin.denials import ACT, Denial, TellsDenials, denial_of
 from django_pgjobs.admin.histories import ActHistory
 from django_pgjobs.admin.message_acts import ACTS, MessageAct, RedriveForm
 from django_pgjobs.exceptions import InvalidOption, PgmqMissing, QueueMissing
 from django_pgjobs.pgmq import calls, installation, peeks
+from django_pgjobs.pgmq.grants import grants
 from django_pgjobs.pgmq.models import QueueRecord
 from django_pgjobs.pgmq.queues import Queue, database
+from django_pgjobs.roles import quoted
 from django_pgjobs.sessions import reason
 
 if TYPE_CHECKING:
@@ -65,6 +67,16 @@ class MessageQueueAdmin(TellsDenials, ActHistory, _QueueRecordAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[QueueRecord]:
         """Read where queues are written: a replica may be behind."""
         return QueueRecord.objects.using(database())
+
+    def database(self) -> str:
+        """Return the alias of the queues."""
+        return database()
+
+    def denial_of(self, error: ProgrammingError, part: str) -> Denial:
+        """Return what lets the role use pgmq's tables, which are not those of jobs."""
+        denial = denial_of(error, database(), part)
+        statements = grants(quoted(denial.role), looks_only=part != ACT)
+        return denial._replace(missing=[], printing="", running="\n".join(statements))
 
     def get_urls(self) -> list[URLPattern]:
         """Name the pages as Django names those of a model."""

@@ -202,7 +202,7 @@ def test_tables_that_are_not_there_are_migrated(client):
 
 def test_another_error_stays_what_it_is(client, scene, monkeypatch):
     sql("alter table django_pgjobs_job rename column kind to sort")
-    with pytest.raises(Exception, match="column .* does not exist"):
+    with pytest.raises(Exception, match=r"column .* does not exist"):
         client.get(f"{ADMIN}job/")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 from itertools import product
+from pathlib import Path
 from urllib.parse import quote as url_quote
 
 import pytest
@@ -15,12 +16,18 @@ from django.db import connection, connections, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.html import escape
 
 from django_pgjobs.admin import message_acts, message_queues
 from django_pgjobs.masking import MASK
 from django_pgjobs.pgmq import DeadLetters, Queue, peeks
+from django_pgjobs.pgmq.grants import grants
+from django_pgjobs.roles import quoted
+from tests.admin.test_denials import of_a_site
 from tests.admin.test_hostile_text import CORPUS, INERT, Shape
+from tests.roles import sql
 
+ROOT = Path(__file__).parents[2]
 LIST = "/admin/django_pgjobs_pgmq/queuerecord/"
 PEOPLE = {
     "nobody": (),
@@ -506,3 +513,64 @@ def test_a_purge_does_not_wait_for_a_queue_that_is_in_use(committed, as_user, dj
     assert told(answer) == ["Nothing was changed: the queue is in use. Try again in a moment."]
     assert bodies("emails") == [1]
     assert not LogEntry.objects.exists()
+
+
+# ------------------------------------------------------------------------ what the role may not do
+
+
+@pytest.fixture
+def role(queue, dead):
+    """A role that has what Django's own pages need, and nothing of pgmq."""
+    return of_a_site()
+
+
+def pages_of(message_id: int) -> list[str]:
+    return [LIST, page("emails"), page("emails", f"message/{message_id}/")]
+
+
+def test_a_role_without_privileges_on_pgmq_is_told_what_to_grant(as_user, role, letters):
+    client = as_user("superuser")
+    with role.assumed():
+        for address in (*pages_of(1), page("emails", "history/")):
+            answer = client.get(address)
+            assert answer.status_code == 503, address
+            assert "permission denied for schema pgmq" in answer.text
+    for statement in grants(quoted(role.name), looks_only=True):
+        assert escape(statement) in answer.text
+        sql(statement)
+    message_id = Queue("emails").send(1)
+    with role.assumed():
+        for address in (*pages_of(message_id), page("emails", "history/")):
+            assert client.get(address).status_code == 200, address
+
+
+@pytest.mark.parametrize("act", ["redrive", "purge"])
+def test_an_act_that_is_refused_is_told_where_it_came_from(as_user, role, letters, act):
+    client = as_user("superuser")
+    sql(*grants(quoted(role.name), looks_only=True))
+    posted = {"all": "1", "confirmed": "1"}
+    with role.assumed():
+        answer = client.post(page("emails_dead", f"act/{act}/"), posted, follow=True)
+        assert answer.redirect_chain == [(page("emails_dead"), 302)]
+        assert "permission denied for table q_emails_dead" in told(answer)[0]
+    assert len(bodies("emails_dead")) == 1
+    for statement in grants(quoted(role.name), looks_only=False):
+        assert escape(statement) in told(answer)[0]
+        sql(statement)
+    with role.assumed():
+        client.post(page("emails_dead", f"act/{act}/"), posted)
+    assert bodies("emails_dead") == []
+
+
+def test_who_was_granted_what_the_documentation_says_uses_queues_that_come_later(role, queue):
+    text = (ROOT / "docs/how-to/pgmq.md").read_text()
+    statements = grants('"web"', looks_only=False)
+    assert "\n".join(statements) in text
+    sql(*grants(quoted(role.name), looks_only=False))
+    Queue("later").create()
+    with role.assumed():
+        for each in (queue, Queue("later")):
+            each.send_batch([1, 2, 3])
+            assert each.archive(each.read(qty=2)) == [1, 2]
+            assert each.delete(each.read(qty=2)) == [3]
+            assert each.metrics().total == 3
