@@ -116,7 +116,8 @@ PEEK = f"""
 # has read it last may: read_ct rises with each read. By the primary key.
 BURY = """
     with dead as (
-        delete from {table} where msg_id = %(id)s and read_ct = %(read_ct)s
+        delete from {table} where msg_id = (
+            select msg_id from {table} where msg_id = %(id)s and read_ct = %(read_ct)s for update {locks})
         returning message, case when jsonb_typeof(headers) = 'object' then headers else '{{}}' end
             || jsonb_build_object(%(key)s::text, jsonb_build_object(
                 'queue', %(source)s::text, 'id', msg_id, 'read_ct', read_ct,
