@@ -457,6 +457,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "what-stays-takes-a-place": (
         f"{_LETTERS}test_the_oldest_go_first_and_what_has_nowhere_to_go_takes_no_place",
     ),
+    "queues-are-counted-to-their-end": (
+        f"{_MESSAGES}test_a_large_queue_is_counted_as_far_as_the_page_says",
+    ),
     "viewers-may-act-on-messages": (
         f"{_MESSAGES}test_only_who_has_the_permission_may_act",
         f"{_MESSAGES}test_the_pages_offer_what_the_user_may_do",

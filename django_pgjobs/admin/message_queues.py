@@ -1,7 +1,7 @@
 """The queues of pgmq: what is in each, and the pages of its messages, which say why dead letters are there.
 
-Invariant: looking reads no message, and no page takes more than one statement about queues or messages; a
-queue, or a pgmq, that is not there is told and is no error.
+Invariant: looking reads no message; no page takes more than two statements about queues or messages, nor
+counts further than so many; a queue, or a pgmq, that is not there is told and is no error.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from django_pgjobs.pgmq.models import QueueRecord
 from django_pgjobs.pgmq.queues import Queue, database
 from django_pgjobs.roles import quoted
 from django_pgjobs.sessions import reason
+from django_pgjobs.windows import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,7 @@ class MessageQueueAdmin(TellsDenials, ActHistory, _QueueRecordAdmin):
         missing, found = "", []
         try:
             with transaction.atomic(using=database()):
-                found = peeks.figures()
+                found = peeks.figures(most=WINDOW)
         except PgmqMissing as error:
             missing = _said(error)
         context = {
@@ -111,6 +112,7 @@ class MessageQueueAdmin(TellsDenials, ActHistory, _QueueRecordAdmin):
             "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
             "actions_on_top": True,  # else the page of a list has an inline style, which a CSP refuses
             "queues": list(map(_row, found)),
+            "most": WINDOW if any(one.more for one in found) else None,
             "missing": missing,
             "wheel": installation.WHEEL,
             **(extra_context or {}),

@@ -221,6 +221,19 @@ class Unspeakable(Exception):
         raise SystemExit(2)
 
 
+@pytest.mark.parametrize("time", ["infinity", "0044-03-15 BC"])
+def test_a_time_that_python_cannot_have_stops_no_consumer(committed, time):
+    consumer("emails", max_reads=1)(print)
+    committed.send_batch(range(4))
+    with connection.cursor() as cursor:
+        cursor.execute(f"update pgmq.q_emails set enqueued_at = '{time}' where msg_id = 1")
+
+    drain()
+
+    assert counts() == (0, 4, 0)
+    assert set(column("read_ct", "a_emails")) == {1}
+
+
 def test_an_error_that_cannot_be_shown_holds_nobody_up(committed):
     @consumer("emails", qty=1)
     def fail(message):

@@ -91,6 +91,22 @@ def test_a_message_of_another_program_arrives_as_the_json_that_it_is(queue):
     assert deep
 
 
+TIMES = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC"]
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_a_time_that_python_cannot_have_takes_no_message_away(queue, time):
+    ids = queue.send_batch(range(4))
+    sql = "update pgmq.q_emails set enqueued_at = %s where msg_id = %s returning 1"
+    assert rows(sql, time, ids[0])
+
+    assert [message.id for message in queue.read(qty=2)] == ids[:2]
+    assert [message.id for message in queue.set_vt(ids[:2], 0)] == ids[:2]
+    assert [letter.id for letter in DeadLetters("emails").peek()] == ids
+    assert [message.id for message in queue.pop(qty=4)] == ids
+    assert metrics_all()
+
+
 def test_a_send_in_a_transaction_that_is_rolled_back_leaves_nothing(queue):
     with transaction.atomic():
         queue.send(1)
