@@ -63,9 +63,7 @@ class Peek:
     reads_there: int | None
 
 
-def figures(
-    using: str | None = None, queue: str = "", *, most: int | None = None
-) -> list[Figures]:
+def figures(using: str | None = None, queue: str = "", *, most: int | None = None) -> list[Figures]:
     """Return the figures of all queues by name, or of one; count no further than `most` messages in each.
 
     Raises:

@@ -548,9 +548,7 @@ def test_without_pgmq_the_page_says_how_to_install_it(as_user, queue, monkeypatc
 def test_a_pgmq_that_is_too_old_is_told(as_user, queue):
     client = as_user("viewer")
     with connection.cursor() as cursor:
-        cursor.execute(
-            "alter table pgmq.meta rename column is_unlogged to unknown"
-        )
+        cursor.execute("alter table pgmq.meta rename column is_unlogged to unknown")
     text = client.get(LIST).text
     assert "or is too old" in text
     assert "is_unlogged" in text
