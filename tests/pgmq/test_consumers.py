@@ -226,7 +226,7 @@ def test_a_time_that_python_cannot_have_stops_no_consumer(committed, time):
     consumer("emails", max_reads=1)(print)
     committed.send_batch(range(4))
     with connection.cursor() as cursor:
-        cursor.execute(f"update pgmq.q_emails set enqueued_at = '{time}' where msg_id = 1")
+        cursor.execute("update pgmq.q_emails set enqueued_at = %s where msg_id = 1", [time])
 
     drain()
 
