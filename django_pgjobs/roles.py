@@ -5,6 +5,7 @@
     replacer   enqueues, also where a rule of uniqueness locks or changes the job that is there
     worker     runs `runjobs` and `reapjobs`, schedules included
     viewer     reads: the admin, `pgjobs stats`, `list`, `show`, `explain`
+    operator   acts too: the admin with its acts, `pgjobs retry`, `cancel`, `pause`, `resume`
 
 Invariant: grants, policies, what a worker asks for at its start and what an error advises are all made of
 PRIVILEGES and POLICIES; a producer can read of the jobs of others that they are there, never what they are
@@ -95,6 +96,14 @@ PRIVILEGES: Mapping[str, tuple[Privilege, ...]] = {
         *(Privilege(SCHEDULE, command) for command in ("select", "insert", "update")),
     ),
     "viewer": tuple(Privilege(table, "select") for table in TABLES),
+    "operator": (
+        *(Privilege(JOB, command) for command in COMMANDS),
+        Privilege(WORKER, "select"),
+        *(Privilege(QUEUE, command) for command in ("select", "insert", "update")),
+        Privilege(FIGURE, "select"),
+        Privilege(GATE, "select"),
+        *(Privilege(SCHEDULE, command) for command in COMMANDS),
+    ),
 }
 
 POLICIES: Mapping[str, tuple[Policy, ...]] = {
@@ -116,6 +125,8 @@ POLICIES: Mapping[str, tuple[Policy, ...]] = {
     ),
     "worker": tuple(Policy(table, "all", using="true", check="true") for table in TABLES),
     "viewer": tuple(Policy(table, "select", using="true") for table in TABLES),
+    # What it may do with the rows of a table, its privileges say.
+    "operator": tuple(Policy(table, "all", using="true", check="true") for table in TABLES),
 }
 
 

@@ -55,6 +55,20 @@ def what_was_not_counted_is_none() -> None:
     inspection.QUEUES = inspection.QUEUES.replace("count(*) = %(most)s as more", "false as more")
 
 
+def refused_pages_are_bare_errors() -> None:
+    """Leave what the database refuses to a page as the error that it is."""
+    from django_pgjobs.admin.denials import TellsDenials  # noqa: PLC0415 -- likewise
+
+    TellsDenials._telling = lambda _self, view: view
+
+
+def templates_are_refused_unheard() -> None:
+    """Guard the view of a page, and not what its template asks for."""
+    from django_pgjobs.admin import denials  # noqa: PLC0415 -- likewise
+
+    denials.SimpleTemplateResponse = denials.HttpResponseRedirect
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -65,5 +79,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         lanes_that_were_seen_are_all,
         keyed_jobs_are_listed_by_key,
         what_was_not_counted_is_none,
+        refused_pages_are_bare_errors,
+        templates_are_refused_unheard,
     )
 }

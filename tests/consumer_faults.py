@@ -87,6 +87,24 @@ def messages_given_back_count() -> None:
     _change("_GIVE_BACK", "q.read_ct - 1", "q.read_ct")
 
 
+def locked_messages_are_waited_for() -> None:
+    """Have the writes of a consumer wait for whatever somebody has locked."""
+    from django_pgjobs.pgmq import pumps  # noqa: PLC0415 -- likewise
+
+    class Waiting(pumps.Acks):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given, waits=True)
+
+    pumps.Acks = Waiting
+
+
+def locked_messages_are_lost() -> None:
+    """Take what somebody has locked for what somebody else has read."""
+    from django_pgjobs.pgmq.acks import Acks  # noqa: PLC0415 -- likewise
+
+    Acks.still_mine = lambda _self, _held: set()
+
+
 def short_messages_are_waited_for() -> None:
     """Wake no further thread for messages behind one that takes longer than those before it."""
     from django_pgjobs.pgmq.hands import Threads  # noqa: PLC0415 -- likewise
@@ -113,6 +131,8 @@ FAULTS: dict[str, Callable[[], None]] = {
         visibility_is_not_prolonged,
         stops_keep_messages,
         messages_given_back_count,
+        locked_messages_are_waited_for,
+        locked_messages_are_lost,
         short_messages_are_waited_for,
         notifications_are_not_heard,
     )

@@ -41,7 +41,7 @@ _IDLE = "test_an_idle_worker_makes_one_statement_a_round_whatever_is_declared_an
 _EXPLAIN, _COMMAND = "db/test_explain.py::", "db/test_pgjobs_command.py::"
 _PRODUCERS, _ROLES = "db/test_producers.py::", "db/test_worker_roles.py::"
 _DRAINING = "acceptance/test_draining_view.py::"
-_KEYED = "admin/test_keyed_jobs.py::"
+_DENIALS, _KEYED = "admin/test_denials.py::", "admin/test_keyed_jobs.py::"
 _FILTERS, _HISTORIES = "admin/test_filters.py::", "admin/test_histories.py::"
 _CHOICES, _ASSERTING = "db/test_drain_choices.py::", "db/test_asserting.py::"
 _IMMEDIATE, _TRAVEL = "db/test_immediate.py::", "db/test_travel.py::"
@@ -389,7 +389,21 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     "notifications-are-not-heard": (
         f"{_CONSUMERS}test_a_notification_wakes_a_consumer_that_polls_seldom",
     ),
+    "locked-messages-are-waited-for": (
+        f"{_CONSUMERS}test_a_message_that_somebody_has_locked_holds_up_no_other",
+    ),
+    "locked-messages-are-lost": (
+        f"{_CONSUMERS}test_a_message_that_somebody_has_locked_holds_up_no_other",
+        f"{_CONSUMERS}test_a_failure_of_a_message_that_somebody_has_locked_is_recorded_later",
+    ),
     # admin
+    "refused-pages-are-bare-errors": (
+        f"{_DENIALS}test_every_page_tells_a_role_with_nothing_what_it_lacks_and_which_command_prints_it",
+        f"{_DENIALS}test_every_act_of_a_viewer_is_refused_with_a_message_where_it_came_from",
+    ),
+    "templates-are-refused-unheard": (
+        f"{_DENIALS}test_a_page_names_the_one_grant_that_is_missing",
+    ),
     "filters-know-the-code-alone": (
         f"{_FILTERS}test_queues_are_offered_wherever_their_name_stands",
     ),
@@ -448,6 +462,9 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
     ),
     "what-stays-takes-a-place": (
         f"{_LETTERS}test_the_oldest_go_first_and_what_has_nowhere_to_go_takes_no_place",
+    ),
+    "queues-are-counted-to-their-end": (
+        f"{_MESSAGES}test_a_large_queue_is_counted_as_far_as_the_page_says",
     ),
     "viewers-may-act-on-messages": (
         f"{_MESSAGES}test_only_who_has_the_permission_may_act",

@@ -62,7 +62,12 @@ def looks_take_all_messages() -> None:
 
 def a_lost_table_hides_the_others() -> None:
     """Count queues as pgmq.metrics_all() does."""
-    _change("FIGURES", ("case when", "case when true or"))
+    _change("QUEUES", ("case when", "case when true or"))
+
+
+def queues_are_counted_to_their_end() -> None:
+    """Read all messages of a queue for its figures."""
+    _change("QUEUES", ("%(most)s::text", "coalesce('all', %(most)s::text)"))
 
 
 def purges_ask_nobody() -> None:
@@ -88,6 +93,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         messages_show_secrets,
         looks_take_all_messages,
         a_lost_table_hides_the_others,
+        queues_are_counted_to_their_end,
         purges_ask_nobody,
         purges_wait_for_the_queue,
     )

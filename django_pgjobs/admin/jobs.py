@@ -26,6 +26,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgjobs import masking
 from django_pgjobs.admin import details, histories
 from django_pgjobs.admin.acts import ACTS, MOST_NOTED, Act, offered
+from django_pgjobs.admin.denials import TellsDenials
 from django_pgjobs.admin.filters import CHOICES, FILTERS, OwnFilters
 from django_pgjobs.admin.lists import LARGE, JobList, is_across, refuse, search
 from django_pgjobs.admin.overview import curves, overview
@@ -77,7 +78,7 @@ def _on_selection(act: Act) -> Callable[[JobAdmin, HttpRequest, JobQuerySet], Ht
     return on_selection
 
 
-class JobAdmin(OwnFilters, histories.ActHistory, _JobAdmin):
+class JobAdmin(TellsDenials, OwnFilters, histories.ActHistory, _JobAdmin):
     """Jobs, to look at and to act on."""
 
     # Few, so that a window of 1,280 pixels has room for the error.

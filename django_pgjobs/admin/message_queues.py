@@ -1,7 +1,7 @@
 """The queues of pgmq: what is in each, and the pages of its messages, which say why dead letters are there.
 
-Invariant: looking reads no message, and no page takes more than one statement about queues or messages; a
-queue, or a pgmq, that is not there is told and is no error.
+Invariant: looking reads no message; no page takes more than two statements about queues or messages, nor
+counts further than so many; a queue, or a pgmq, that is not there is told and is no error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, transaction
+from django.db import OperationalError, ProgrammingError, transaction
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -22,13 +22,17 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from psycopg import errors
 
+from django_pgjobs.admin.denials import ACT, Denial, TellsDenials, denial_of
 from django_pgjobs.admin.histories import ActHistory
 from django_pgjobs.admin.message_acts import ACTS, MessageAct, RedriveForm
 from django_pgjobs.exceptions import InvalidOption, PgmqMissing, QueueMissing
 from django_pgjobs.pgmq import calls, installation, peeks
+from django_pgjobs.pgmq.grants import grants
 from django_pgjobs.pgmq.models import QueueRecord
 from django_pgjobs.pgmq.queues import Queue, database
+from django_pgjobs.roles import quoted
 from django_pgjobs.sessions import reason
+from django_pgjobs.windows import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +52,7 @@ _PAGES = "admin/django_pgjobs/message_queue/"
 _MISSING = (InvalidOption, QueueMissing, PgmqMissing)
 
 
-class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
+class MessageQueueAdmin(TellsDenials, ActHistory, _QueueRecordAdmin):
     """Queues of pgmq, to look at, redrive and purge."""
 
     act_labels: ClassVar = {name: act.label for name, act in ACTS.items()}
@@ -64,6 +68,16 @@ class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[QueueRecord]:
         """Read where queues are written: a replica may be behind."""
         return QueueRecord.objects.using(database())
+
+    def database(self) -> str:
+        """Return the alias of the queues."""
+        return database()
+
+    def denial_of(self, error: ProgrammingError, part: str) -> Denial:
+        """Return what lets the role use pgmq's tables, which are not those of jobs."""
+        denial = denial_of(error, database(), part)
+        statements = grants(quoted(denial.role), looks_only=part != ACT)
+        return denial._replace(missing=[], printing="", running="\n".join(statements))
 
     def get_urls(self) -> list[URLPattern]:
         """Name the pages as Django names those of a model."""
@@ -90,7 +104,7 @@ class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
         missing, found = "", []
         try:
             with transaction.atomic(using=database()):
-                found = peeks.figures()
+                found = peeks.figures(most=WINDOW)
         except PgmqMissing as error:
             missing = _said(error)
         context = {
@@ -98,6 +112,7 @@ class MessageQueueAdmin(ActHistory, _QueueRecordAdmin):
             "cl": {"opts": self.opts},  # the breadcrumbs of a list ask there
             "actions_on_top": True,  # else the page of a list has an inline style, which a CSP refuses
             "queues": list(map(_row, found)),
+            "most": WINDOW if any(one.more for one in found) else None,
             "missing": missing,
             "wheel": installation.WHEEL,
             **(extra_context or {}),

@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 
 from django_pgjobs import queues
 from django_pgjobs.admin.acts import record
+from django_pgjobs.admin.denials import TellsDenials
 from django_pgjobs.models import Queue
 from django_pgjobs.options import QUEUE_BYTES
 from django_pgjobs.windows import WINDOW
@@ -28,7 +29,7 @@ else:
     _QueueAdmin = admin.ModelAdmin
 
 
-class QueueAdmin(_QueueAdmin):
+class QueueAdmin(TellsDenials, _QueueAdmin):
     """Queues, to look at and to pause."""
 
     class Media:

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgjobs import registry, rules, schedules
 from django_pgjobs.admin import details
 from django_pgjobs.admin.acts import record
+from django_pgjobs.admin.denials import TellsDenials
 from django_pgjobs.admin.filters import OwnFilters
 from django_pgjobs.admin.histories import ActHistory
 from django_pgjobs.admin.schedule_forms import ScheduleForm, rule_faults
@@ -58,7 +59,7 @@ def in_words(schedule: Schedule) -> str:
     return gettext("every %(interval)s") % {"interval": schedule.every}
 
 
-class ScheduleAdmin(OwnFilters, ActHistory, _ScheduleAdmin):
+class ScheduleAdmin(TellsDenials, OwnFilters, ActHistory, _ScheduleAdmin):
     """Schedules, to look at, to switch, to run now, and to make."""
 
     form = ScheduleForm

@@ -11,13 +11,13 @@ from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.contrib.admin.utils import label_for_field
-from django.db import router
+from django.db import ProgrammingError, router
 from django.forms import Media
 from django.template.loader import render_to_string
 from django.urls import reverse
 
 from django_pgjobs import subjects
-from django_pgjobs.admin import details
+from django_pgjobs.admin import denials, details
 from django_pgjobs.models import Job, JobQuerySet
 
 if TYPE_CHECKING:
@@ -65,9 +65,14 @@ class SubjectJobsMixin(_ModelAdmin):
     @admin.display(description=Job._meta.verbose_name_plural)  # noqa: SLF001 -- Django's own API
     def subject_jobs(self, obj: Model) -> str:
         """The newest jobs about this object, and the way to all of them."""
-        about = JobQuerySet(Job, using=router.db_for_write(Job)).for_subject(obj)
+        alias = router.db_for_write(Job)
+        about = JobQuerySet(Job, using=alias).for_subject(obj)
         newest = about.order_by("-id").only(*_COLUMNS, "max_attempts", "cancel_requested_at")
-        jobs = list(newest[: SHOWN + 1])
+        try:
+            with denials.kept_usable(alias):
+                jobs = list(newest[: SHOWN + 1])
+        except ProgrammingError as error:
+            return str(denials.denial_of(error, alias, denials.LOOK))
         if not jobs:
             return details.NONE
         site = self.admin_site.name

@@ -15,6 +15,7 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgjobs import conf
+from django_pgjobs.admin.denials import TellsDenials
 from django_pgjobs.admin.filters import OwnFilters
 from django_pgjobs.models import Job, Worker
 from django_pgjobs.windows import BoundedPaginator
@@ -35,7 +36,7 @@ _STATES = {
 }
 
 
-class WorkerAdmin(OwnFilters, _WorkerAdmin):
+class WorkerAdmin(TellsDenials, OwnFilters, _WorkerAdmin):
     """Workers, to look at."""
 
     list_display = (

@@ -21,6 +21,7 @@ _HELP = {
     "replacer": "enqueue, also by rules of uniqueness that lock or change the job that is there",
     "worker": "run runjobs and reapjobs",
     "viewer": "read",
+    "operator": "read, and to act in the admin and by pgjobs",
 }
 
 

@@ -31,10 +31,18 @@ class _OfRoles(OnJobs):
         replacer: _Names = None,
         worker: _Names = None,
         viewer: _Names = None,
+        operator: _Names = None,
     ) -> None:
         """Check the names."""
-        given = {"producer": producer, "replacer": replacer, "worker": worker, "viewer": viewer}
-        self.roles = roles.check_roles(given)
+        self.roles = roles.check_roles(
+            {
+                "producer": producer,
+                "replacer": replacer,
+                "worker": worker,
+                "viewer": viewer,
+                "operator": operator,
+            }
+        )
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         """Return what writes it into a file."""
@@ -73,7 +81,7 @@ class _OfRoles(OnJobs):
 class GrantRoles(_OfRoles):
     """Give roles what they need, in a migration that depends on `("django_pgjobs", "0001_initial")`.
 
-    Each of `producer`, `replacer`, `worker` and `viewer` is the name of a role, or a list. Reversed, it takes
+    Each of `producer`, `replacer`, `worker`, `viewer` and `operator` is the name of a role, or a list. Reversed, it takes
     the privileges back, those too that the role had before.
 
     Raises:

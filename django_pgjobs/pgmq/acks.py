@@ -4,7 +4,8 @@ pgmq's own functions do not ask whether a message is still one's own: after its 
 have read it. `read_ct` rises with each read, so it tells them apart.
 
 Invariant: every write names the message and the read (id, read_ct), and changes nothing of one that somebody
-else has read since. Those that are returned are the ones that were changed.
+else has read since. Those that are returned are the ones that were changed. A pump passes over what somebody has
+locked, for its other messages would wait too: `still_mine()` tells that from what is gone.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ ERROR = "x-pgjobs-error"  # the header that says what the last handler failed of
 _HELD = "unnest(%(ids)s::bigint[], %(reads)s::integer[]) as held (id, read_ct)"
 _MINE = "q.msg_id = held.id and q.read_ct = held.read_ct"
 
-# Locked before pgmq is called, so that nobody reads them in between.
+# Locked before they are changed, so that nobody reads them in between.
 _LOCKED = f"""
-    select array_agg(msg_id) from (
-        select q.msg_id from {{table}} as q join {_HELD} on {_MINE} order by q.msg_id for update of q
-    ) as mine
+    select q.msg_id from {{table}} as q join {_HELD} on {_MINE} order by q.msg_id for update of q {{locks}}
 """
-_ARCHIVE = f"select id from pgmq.archive(%(queue)s::text, ({_LOCKED})) as id"
-_DELETE = f"select id from pgmq.delete(%(queue)s::text, ({_LOCKED})) as id"
+_IDS = f"select array_agg(msg_id) from ({_LOCKED}) as mine"
+_ARCHIVE = f"select id from pgmq.archive(%(queue)s::text, ({_IDS})) as id"
+_DELETE = f"select id from pgmq.delete(%(queue)s::text, ({_IDS})) as id"
+_UPDATE = f"""
+    with mine as materialized ({_LOCKED})
+    update {{table}} as q set {{{{changes}}}} from mine where q.msg_id = mine.msg_id returning q.msg_id
+"""
+_STILL_MINE = f"select q.msg_id from {{table}} as q join {_HELD} on {_MINE}"
 
 # What was handled goes and what comes next is read in one transaction, and so by one commit. In this order.
 _AND_READ = """
@@ -45,23 +50,16 @@ _AND_READ = """
     )
 """
 
-_PROLONG = f"""
-    update {{table}} as q set vt = clock_timestamp() + make_interval(secs => %(vt)s)
-    from {_HELD} where {_MINE} returning q.msg_id
-"""
+_PROLONG = _UPDATE.replace("{{changes}}", "vt = clock_timestamp() + make_interval(secs => %(vt)s)")
 
 # A read that led to nothing counts for nothing.
-_GIVE_BACK = f"""
-    update {{table}} as q set vt = clock_timestamp(), read_ct = q.read_ct - 1
-    from {_HELD} where {_MINE} returning q.msg_id
-"""
+_GIVE_BACK = _UPDATE.replace("{{changes}}", "vt = clock_timestamp(), read_ct = q.read_ct - 1")
 
-_FAIL = f"""
-    update {{table}} as q set headers =
-        case when jsonb_typeof(q.headers) = 'object' then q.headers else '{{{{}}}}' end
-        || jsonb_build_object(%(key)s::text, %(error)s::jsonb)
-    from {_HELD} where {_MINE} returning q.msg_id
-"""
+_FAIL = _UPDATE.replace(
+    "{{changes}}",
+    """headers = case when jsonb_typeof(q.headers) = 'object' then q.headers else '{{}}' end
+        || jsonb_build_object(%(key)s::text, %(error)s::jsonb)""",
+)
 
 
 class Held(NamedTuple):
@@ -76,9 +74,10 @@ class Held(NamedTuple):
 class Acks:
     """The writes of one consumer, on a connection of the caller's."""
 
-    def __init__(self, consumer: Consumer, execute: Execute) -> None:
-        """Remember whose they are."""
+    def __init__(self, consumer: Consumer, execute: Execute, *, waits: bool = False) -> None:
+        """Remember whose they are, and whether they wait for what somebody has locked."""
         self._consumer = consumer
+        self._locks = "" if waits else "skip locked"
         self._execute = execute
         self._table = table_of(consumer.queue.name)
         self._acknowledge = _DELETE if consumer.delete else _ARCHIVE
@@ -123,8 +122,12 @@ class Acks:
         letters = self._consumer.dead_letters
         assert letters is not None  # noqa: S101 -- for the types
         params = bury_params(letters.name, self._consumer.queue.name, held.id, held.read_ct, reason)
-        rows = self._execute(calls.BURY.format(table=self._table), params)
+        rows = self._execute(calls.BURY.format(table=self._table, locks=self._locks), params)
         return {held.id} if rows else set()
+
+    def still_mine(self, held: Sequence[Held]) -> set[int]:
+        """Return those that nobody else has read: what was not changed of them is locked by somebody."""
+        return self._write(_STILL_MINE, held)
 
     def _write(self, sql: str, held: Sequence[Held], **params: Any) -> set[int]:
         return {row[0] for row in self._rows(sql, held, **params)} if held else set()
@@ -132,4 +135,4 @@ class Acks:
     def _rows(self, sql: str, held: Sequence[Held], **params: Any) -> Rows:
         ids, reads = [one.id for one in held], [one.read_ct for one in held]
         given = {"queue": self._consumer.queue.name, "ids": ids, "reads": reads, **params}
-        return self._execute(sql.format(table=self._table), given)
+        return self._execute(sql.format(table=self._table, locks=self._locks), given)

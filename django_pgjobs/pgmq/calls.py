@@ -39,7 +39,11 @@ SEND_BATCH = f"""
         %(queue)s::text, %(messages)s::text[]::jsonb[], %(headers)s::text[]::jsonb[], {_WHEN})
 """
 
-_COLUMNS = "msg_id, read_ct, enqueued_at, vt, message, headers"
+# Times that Python cannot have come as the next that it can: the read has happened when they arrive.
+_CLAMPED = "greatest(least({name}, '9999-12-30'), '0001-01-03')"
+_MOMENT = f"{_CLAMPED} as {{name}}"
+_TIMES = f"{_MOMENT.format(name='enqueued_at')}, {_MOMENT.format(name='vt')}"
+_COLUMNS = f"msg_id, read_ct, {_TIMES}, message, headers"
 READ = f"""
     select {_COLUMNS} from pgmq.read(%(queue)s::text, %(vt)s::integer, %(qty)s::integer)
     order by msg_id
@@ -69,20 +73,32 @@ METRICS_ALL = f"select {_FIGURES} from pgmq.metrics_all() order by queue_name"
 ENABLE_NOTIFY = "select pgmq.enable_notify_insert(%(queue)s::text, %(throttle)s::integer)"
 DISABLE_NOTIFY = "select pgmq.disable_notify_insert(%(queue)s::text)"
 
-# Run by figures(), for commands and pages: all queues, or one, in one statement. What pgmq.metrics_all() does, but
-# a queue whose table is gone takes the figures of the others away there. Materialized, so that no queue is
-# counted twice. The parts of a partitioned archive have the size, other tables have no parts.
+# Run by figures(), for commands and pages: all queues, or one, each with the statement that counts it, which the
+# server writes, for it knows how names are quoted. What pgmq.metrics_all() does; but that reads each queue to its
+# end, and one whose table is gone takes the figures of the others away. `most` is how far is counted: messages, or
+# `all`. The parts of a partitioned archive have the size, other tables have no parts.
 _TABLE = "to_regclass(format('pgmq.%%I', '{letter}_' || lower(queue_name)))"
-FIGURES = f"""
+_AGE = f"extract(epoch from now() - {_CLAMPED.format(name='enqueued_at')})::bigint"
+_COUNTED = f"""
+    select %1$L::text, counted.*,
+        (select {_AGE} from pgmq.%2$I order by msg_id desc limit 1),
+        (select {_AGE} from pgmq.%2$I order by msg_id limit 1),
+        (select case when is_called then last_value else 0 end from pgmq.%3$I)
+    from (select count(*), count(*) filter (where vt <= now())
+        from (select vt from pgmq.%2$I limit %4$s) as few) as counted
+"""
+QUEUES = f"""
     with found as materialized (
-        select queue_name, is_partitioned, is_unlogged, {_TABLE.format(letter="a")} as archive,
-            case when {_TABLE.format(letter="q")} is not null then pgmq.metrics(queue_name) end as figures
+        select queue_name, is_partitioned, is_unlogged, 'q_' || lower(queue_name) as name,
+            {_TABLE.format(letter="q")} as queue, {_TABLE.format(letter="a")} as archive
         from pgmq.meta where %(queue)s::text in ('', queue_name)
     )
-    select queue_name, (figures).queue_length, (figures).queue_visible_length,
-        (figures).newest_msg_age_sec, (figures).oldest_msg_age_sec, (figures).total_messages, coalesce(
+    select queue_name, is_partitioned, is_unlogged, coalesce(
             (select sum(pg_total_relation_size(relid)) from pg_partition_tree(archive)),
-            pg_total_relation_size(archive))::bigint, is_partitioned, is_unlogged
+            pg_total_relation_size(archive))::bigint,
+        case when queue is not null and to_regclass(format('pgmq.%%I', name || '_msg_id_seq')) is not null then
+            format($${_COUNTED.replace("%", "%%")}$$, queue_name, name, name || '_msg_id_seq', %(most)s::text)
+        end
     from found order by queue_name
 """
 
@@ -91,15 +107,14 @@ FIGURES = f"""
 PATIENCE = "select set_config('lock_timeout', '2s', true)"
 
 # Run by peeks, for commands and pages. What is too large to be shown stays in the server: its size is known
-# without unpacking it. Times that Python cannot have come as the next that it can. By the primary key.
-_MOMENT = "greatest(least({name}, '9999-12-30'), '0001-01-03') as {name}"
+# without unpacking it. By the primary key.
 _SHOWN = """
     case when pg_column_size({name}) <= %(most)s then
         case when octet_length({name}::text) <= %(most)s then {name}::text end end
 """
 _LETTER = "headers -> %(key)s::text"
 PAGE = f"""
-    select msg_id, read_ct, {_MOMENT.format(name="enqueued_at")}, {_MOMENT.format(name="vt")}, vt <= clock_timestamp(), coalesce(pg_column_size(message), 0),
+    select msg_id, read_ct, {_TIMES}, vt <= clock_timestamp(), coalesce(pg_column_size(message), 0),
         {_SHOWN.format(name="message")}, coalesce(pg_column_size(headers), 0), {_SHOWN.format(name="headers")},
         {_LETTER} is not null, left({_LETTER} ->> 'queue', 200), left({_LETTER} ->> 'reason', 2000),
         left({_LETTER} ->> 'read_ct', 10)
@@ -116,7 +131,8 @@ PEEK = f"""
 # has read it last may: read_ct rises with each read. By the primary key.
 BURY = """
     with dead as (
-        delete from {table} where msg_id = %(id)s and read_ct = %(read_ct)s
+        delete from {table} where msg_id = (
+            select msg_id from {table} where msg_id = %(id)s and read_ct = %(read_ct)s for update {locks})
         returning message, case when jsonb_typeof(headers) = 'object' then headers else '{{}}' end
             || jsonb_build_object(%(key)s::text, jsonb_build_object(
                 'queue', %(source)s::text, 'id', msg_id, 'read_ct', read_ct,

@@ -66,7 +66,7 @@ class DeadLetters:
         None if it is not there any more, or somebody else has read it since: then it is theirs.
         """
         params = bury_params(self.name, source.name, message.id, message.read_ct, reason)
-        rows = self._call(calls.BURY.format(table=table_of(source.name)), **params)
+        rows = self._call(calls.BURY.format(table=table_of(source.name), locks=""), **params)
         return rows[0][0] if rows else None
 
     def peek(self, qty: int = 100, *, after: int = 0) -> list[DeadLetter]:

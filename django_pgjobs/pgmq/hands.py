@@ -162,7 +162,9 @@ class Threads:
                 # The first hook of all: what a later one raises does not undo the commit.
                 transaction.on_commit(lambda: committed.append(True), using=alias)
                 self._handle(held)
-                if not Acks(self._consumer, execute_on_django(alias)).acknowledge([held]):
+                # It holds up itself alone, and the pump locks the message now and then.
+                acks = Acks(self._consumer, execute_on_django(alias), waits=True)
+                if not acks.acknowledge([held]):
                     raise Late(
                         "The message must be this worker's until its handler has ended, got one that "
                         "somebody else has read since: nothing that the handler wrote is kept."

@@ -1,7 +1,7 @@
 """Look at queues and their messages without reading any, for people: commands and pages.
 
 Invariant: values under keys that look secret are masked. A page of messages takes a bounded number of rows and
-of bytes from the server, whatever other programs have sent; figures take what pgmq takes to count them.
+of bytes from the server, whatever other programs have sent; figures count as far as they are told.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import datetime
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import transaction
+
 from django_pgjobs import masking
-from django_pgjobs.exceptions import QueueMissing
+from django_pgjobs.exceptions import PgmqMissing, QueueMissing
 from django_pgjobs.pgmq import calls
 from django_pgjobs.pgmq.dead_letters import KEY
 from django_pgjobs.pgmq.names import table_of
@@ -22,7 +24,10 @@ IN_A_PAGE, ALONE = 20_000, 1_000_000  # bytes of a message that are shown, and o
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of one queue. None: of one whose table is gone or, of ages, of one that is empty."""
+    """What is known of one queue. None: of one whose table is gone or, of ages, of one that is empty.
+
+    Where `more` is true there are more messages than were counted: `length` and `visible` are at least so many.
+    """
 
     queue: str
     length: int | None
@@ -33,6 +38,7 @@ class Figures:
     archive_bytes: int | None
     is_partitioned: bool
     is_unlogged: bool
+    more: bool
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,8 @@ class Peek:
     reads_there: int | None
 
 
-def figures(using: str | None = None, queue: str = "") -> list[Figures]:
-    """Return the figures of all queues by name, or of one.
+def figures(using: str | None = None, queue: str = "", *, most: int | None = None) -> list[Figures]:
+    """Return the figures of all queues by name, or of one; count no further than `most` messages in each.
 
     Raises:
         QueueMissing: there is no such queue.
@@ -66,10 +72,46 @@ def figures(using: str | None = None, queue: str = "") -> list[Figures]:
 
     """
     alias = database(using)
-    found = [Figures(*row) for row in calls.call(alias, calls.FIGURES, {"queue": queue})]
-    if queue and not found:
-        raise QueueMissing.of(queue, alias)
-    return found
+    for is_last in (False, False, True):
+        found = calls.call(
+            alias, calls.QUEUES, {"queue": queue, "most": "all" if most is None else most + 1}
+        )
+        if queue and not found:
+            raise QueueMissing.of(queue, alias)
+        try:
+            counts = _counts(alias, [row[-1] for row in found if row[-1] is not None])
+        except PgmqMissing:  # of a queue that was dropped since
+            if is_last:
+                raise
+        else:
+            break
+    return [_figures(row, counts.get(row[0]), most) for row in found]
+
+
+def _counts(alias: str, parts: list[str]) -> dict[str, tuple[Any, ...]]:
+    if not parts:
+        return {}
+    with transaction.atomic(using=alias):
+        rows = calls.call(alias, " union all ".join(parts).replace("%", "%%"), {})
+    return {name: tuple(counted) for name, *counted in rows}
+
+
+def _figures(row: tuple[Any, ...], counted: tuple[Any, ...] | None, most: int | None) -> Figures:
+    name, is_partitioned, is_unlogged, archive_bytes, _ = row
+    length, visible, newest_age, oldest_age, total = counted or (None,) * 5
+    more = most is not None and length is not None and length > most
+    return Figures(
+        queue=name,
+        length=most if more else length,
+        visible=min(visible, most) if more and most is not None else visible,
+        newest_age=newest_age,
+        oldest_age=oldest_age,
+        total=total,
+        archive_bytes=archive_bytes,
+        is_partitioned=is_partitioned,
+        is_unlogged=is_unlogged,
+        more=more,
+    )
 
 
 def page(queue: Queue, qty: int, *, after: int = 0) -> tuple[list[Peek], bool]:

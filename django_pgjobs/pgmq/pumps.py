@@ -54,6 +54,8 @@ class Pump:
         self._acks = Acks(consumer, self._session.execute)
         self._held: set[Held] = set()
         self._ended: list[Ended] = []
+        self._locked: list[Ended] = []  # by somebody else, when this was to be written
+        self._again_at = 0.0  # when it is tried again
         self._worn: list[Held] = []  # read too often: for no handler any more
         self._pace: float | None = None  # seconds that a handler takes, a moving average
         self._moved = 0.0  # when a message has last ended
@@ -114,6 +116,9 @@ class Pump:
 
     def _round(self) -> float:
         """Write what is to be written, read what there is room for; return how long nothing is due."""
+        if self._locked and time.monotonic() >= self._again_at:
+            self._ended += self._locked
+            self._locked.clear()
         if self._worn or any(ended.error is not None for ended in self._ended):
             self._acknowledge(0)
             self._give_up_and_fail()
@@ -154,6 +159,9 @@ class Pump:
         for one in ended:
             pace = one.seconds if self._pace is None else self._pace
             self._pace = 0.9 * pace + 0.1 * one.seconds
+            if one.error is not None and not issubclass(type(one.error), Late):
+                text = "The handler of message %s of the queue %r failed, read for the %s. time."
+                self._log(logging.WARNING, text, one.held, one.held.read_ct, error=one.error)
         if ended:
             self._moved = time.monotonic()
         self._ended += ended
@@ -168,12 +176,14 @@ class Pump:
         else:
             gone, found = self._acks.acknowledge(done), []
         self._ended = [ended for ended in self._ended if ended.error is not None]
+        left = []
         for ended in handled:
             if ended.acknowledged or ended.held.id in gone:
                 self._log(logging.INFO, "Message %s of the queue %r is handled.", ended.held)
                 self._held.discard(ended.held)
             else:
-                self._note_late([ended.held], "before it was handled")
+                left.append(ended)
+        self._leave(left, "before it was handled")
         if room:
             self._take_in(found)
             self.exhausted = len(found) < room
@@ -190,12 +200,27 @@ class Pump:
         fit = [held for held in found if held not in worn]
         self._hands.put(fit, math.inf if self._pace is None else self._pace * len(fit))
 
+    def _leave(self, left: Sequence[Ended], when: str) -> None:
+        """Keep for later what could not be written since somebody has it locked, and note what is too late."""
+        mine = self._acks.still_mine([ended.held for ended in left])
+        locked = [ended for ended in left if ended.held.id in mine]
+        if locked:
+            self._locked += locked
+            self._again_at = time.monotonic() + self._poll
+        self._note_late([ended.held for ended in left if ended.held.id not in mine], when)
+
     def _prolong(self) -> None:
         ended = {one.held for one in self._ended}
         held = list(self._held - ended)
-        mine = self._acks.prolong(held)
+        left = {one.id for one in held} - self._acks.prolong(held)
         self._prolong_at = time.monotonic() + self._consumer.vt / _PART
-        self._note_late([one for one in held if one.id not in mine], "while its handler runs")
+        # An atomic handler may have committed a moment ago, and says itself what it was too late for.
+        if left and not self._consumer.atomic:
+            missing = [one for one in held if one.id in left]
+            mine = self._acks.still_mine(missing)
+            self._note_late(
+                [one for one in missing if one.id not in mine], "while its handler runs"
+            )
 
     def _give_back(self) -> None:
         """Let others read what no handler has begun. Once: read_ct falls, so a second try could meet theirs."""
@@ -206,27 +231,26 @@ class Pump:
     def _give_up_and_fail(self) -> None:
         """Write what has failed, one by one; what fails here is left for the next round."""
         while self._ended:
-            held, error, *_ = self._ended[0]
-            if error is not None:
-                self._fail(held, error)
-            self._held.discard(held)
+            if (error := self._ended[0].error) is not None:
+                self._fail(self._ended[0], error)
             del self._ended[0]
         while self._worn:
             self._give_up(self._worn[0], _last_error(self._worn[0]))
             del self._worn[0]
 
-    def _fail(self, held: Held, error: BaseException) -> None:
+    def _fail(self, ended: Ended, error: BaseException) -> None:
+        held = ended.held
         if issubclass(type(error), Late):
             self._note_late([held], "before its transaction could be committed")
             return
         entry = failures.entry(error, attempt=held.read_ct, worker="")
         record = {key: entry[key] for key in ("error", "message")} | {"read_ct": held.read_ct}
-        text = "The handler of message %s of the queue %r failed, read for the %s. time."
-        self._log(logging.WARNING, text, held, held.read_ct, error=error)
         if not self._acks.fail(held, record):
-            self._note_late([held], "before its error was recorded")
-        elif held.read_ct >= self._consumer.max_reads:
+            self._leave([ended], "before its error was recorded")
+            return
+        if held.read_ct >= self._consumer.max_reads:
             self._give_up(held, failures.summary(entry))
+        self._held.discard(held)
 
     def _give_up(self, held: Held, reason: str) -> None:
         letters = self._consumer.dead_letters

@@ -31,6 +31,7 @@ When = Delay | datetime.datetime
 Messages = int | Message | Iterable[int | Message]
 
 _INT32 = 2**31 - 1  # pgmq counts seconds and messages in an integer
+_INT64 = 2**63 - 1  # and has ids in a bigint
 
 
 @dataclass(frozen=True)
@@ -228,9 +229,19 @@ def database(using: str | None = None) -> str:
 
 
 def ids_of(messages: Messages) -> list[int]:
-    """Return the ids of one message or of many."""
-    several = [messages] if isinstance(messages, int | Message) else messages
-    return [one.id if isinstance(one, Message) else one for one in several]
+    """Return the ids of one message or of many, or raise `InvalidOption`."""
+    # Text and bytes are iterable too: "12" would be 1 and 2, and the server takes '1' for a number.
+    is_one = isinstance(messages, str | bytes | bytearray) or not isinstance(messages, Iterable)
+    return [_id_of(one) for one in ([messages] if is_one else messages)]  # type: ignore[union-attr]
+
+
+def _id_of(given: object) -> int:
+    number = given.id if isinstance(given, Message) else given
+    if type(number) is not int or not -_INT64 <= number <= _INT64:
+        raise InvalidOption(
+            f"A message must be a Message or its id, a whole number, got {shown(given)}. Give the id as an int."
+        )
+    return number
 
 
 def _when(what: str, when: When) -> dict[str, Any]:

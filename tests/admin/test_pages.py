@@ -335,7 +335,8 @@ def test_a_page_takes_few_queries_and_no_large_column(as_user):
             connection,
         ) as queries:
             assert client.get(JOBS + query).status_code == 200
-        assert len(queries) <= 10
+        # A test is one transaction, and each view has a savepoint in one.
+        assert len([q for q in queries if "SAVEPOINT" not in q["sql"]]) <= 10
         asked = [q["sql"] for q in queries if '"django_pgjobs_job"."kind"' in q["sql"]]
         assert asked
         assert not [sql for sql in asked if '"payload"' in sql or '"errors"' in sql]

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import datetime
+import io
 import threading
 from itertools import product
+from pathlib import Path
 from urllib.parse import quote as url_quote
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.html import escape
 
 from django_pgjobs.admin import message_acts, message_queues
 from django_pgjobs.masking import MASK
 from django_pgjobs.pgmq import DeadLetters, Queue, peeks
+from django_pgjobs.pgmq.grants import grants
+from django_pgjobs.roles import quoted
+from tests.admin.test_denials import of_a_site
 from tests.admin.test_hostile_text import CORPUS, INERT, Shape
+from tests.roles import sql
 
+ROOT = Path(__file__).parents[2]
 LIST = "/admin/django_pgjobs_pgmq/queuerecord/"
 PEOPLE = {
     "nobody": (),
@@ -115,16 +124,80 @@ def test_the_list_says_what_is_in_each_queue(as_user, queue, dead):
     assert "KB" in answer.text
 
 
-def test_a_page_takes_one_statement_about_queues_however_many_there_are(as_user, queue, dead):
+def test_a_page_takes_few_statements_about_queues_however_many_there_are(as_user, queue, dead):
     client = as_user("viewer")
     queue.send_batch(range(60))
-    for address in (LIST, page("emails")):
+    for address, most in ((LIST, 2), (page("emails"), 1)):
         with CaptureQueriesContext(
             connection,
         ) as queries:
             client.get(address)
         about = [one["sql"] for one in queries if "pgmq" in one["sql"]]
-        assert len(about) == 1, about
+        assert len(about) == most, about
+
+
+def test_a_large_queue_is_counted_as_far_as_the_page_says(as_user, queue, dead, monkeypatch):
+    monkeypatch.setattr(message_queues, "WINDOW", 1_000)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "insert into pgmq.q_emails (vt, message) select now(), '1' from generate_series(1, 20000);"
+            "insert into pgmq.q_emails_dead (vt, message) select now(), '1' from generate_series(1, 1000);"
+            "analyze pgmq.q_emails, pgmq.q_emails_dead"
+        )
+    client = as_user("viewer")
+    with CaptureQueriesContext(connection) as queries:
+        answer = client.get(LIST)
+    large, small = [row["figures"] for row in answer.context["queues"]]
+    assert (large.length, large.visible, large.more, large.total) == (1_000, 1_000, True, 20_000)
+    assert (small.length, small.visible, small.more) == (1_000, 1_000, False)
+    assert "1000+" in answer.text
+    assert "at least so many" in answer.text
+    [sql] = [one["sql"] for one in queries if " union all " in one["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute(f"explain (analyze, format json) {sql}")
+        [[[plan]]] = cursor.fetchall()
+    assert sum(rows_read(plan["Plan"])) < 5_000
+
+
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "0044-03-15 BC", "20000-01-01"])
+def test_a_time_that_python_cannot_have_spoils_no_page(as_user, queue, time):
+    queue.send(1)
+    with connection.cursor() as cursor:
+        cursor.execute("update pgmq.q_emails set enqueued_at = %s", [time])
+    client = as_user("viewer")
+    for address in (LIST, page("emails"), page("emails", "message/1/")):
+        assert client.get(address).status_code == 200
+    call_command("pgmq", "metrics", stdout=io.StringIO())
+
+
+def rows_read(plan):
+    """The rows that each node of a plan over a table has read."""
+    if "Relation Name" in plan:
+        yield (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    for part in plan.get("Plans", ()):
+        yield from rows_read(part)
+
+
+def test_queues_of_any_name_are_counted_and_one_that_is_dropped_meanwhile_hides_no_other(
+    as_user, queue, monkeypatch
+):
+    with connection.cursor() as cursor:
+        for name in ("per%cent", 'quo"te', "spa ce", "dollar$$"):
+            cursor.execute("insert into pgmq.meta values (%s, false, false)", [name])
+            quoted_name = quoted(f"q_{name}").replace("%", "%%")
+            cursor.execute(f"create table pgmq.{quoted_name} (like pgmq.q_emails)", [])
+            sequence = quoted(f"q_{name}_msg_id_seq").replace("%", "%%")
+            cursor.execute(f"create sequence pgmq.{sequence}", [])
+    assert {one.length for one in peeks.figures()} == {0}
+    Queue("later").create()
+    counted = peeks._counts
+
+    def drop_before(alias, parts):
+        Queue("later").drop()
+        return counted(alias, parts)
+
+    monkeypatch.setattr(peeks, "_counts", drop_before)
+    assert "later" not in {one.queue for one in peeks.figures(most=5)}
 
 
 def test_the_messages_of_a_queue_come_page_by_page(as_user, queue, monkeypatch):
@@ -475,12 +548,10 @@ def test_without_pgmq_the_page_says_how_to_install_it(as_user, queue, monkeypatc
 def test_a_pgmq_that_is_too_old_is_told(as_user, queue):
     client = as_user("viewer")
     with connection.cursor() as cursor:
-        cursor.execute(
-            "alter type pgmq.metrics_result rename attribute queue_visible_length to unknown"
-        )
+        cursor.execute("alter table pgmq.meta rename column is_unlogged to unknown")
     text = client.get(LIST).text
     assert "or is too old" in text
-    assert "queue_visible_length" in text
+    assert "is_unlogged" in text
 
 
 def test_a_purge_does_not_wait_for_a_queue_that_is_in_use(committed, as_user, django_db_blocker):
@@ -506,3 +577,64 @@ def test_a_purge_does_not_wait_for_a_queue_that_is_in_use(committed, as_user, dj
     assert told(answer) == ["Nothing was changed: the queue is in use. Try again in a moment."]
     assert bodies("emails") == [1]
     assert not LogEntry.objects.exists()
+
+
+# ------------------------------------------------------------------------ what the role may not do
+
+
+@pytest.fixture
+def role(queue, dead):
+    """A role that has what Django's own pages need, and nothing of pgmq."""
+    return of_a_site()
+
+
+def pages_of(message_id: int) -> list[str]:
+    return [LIST, page("emails"), page("emails", f"message/{message_id}/")]
+
+
+def test_a_role_without_privileges_on_pgmq_is_told_what_to_grant(as_user, role, letters):
+    client = as_user("superuser")
+    with role.assumed():
+        for address in (*pages_of(1), page("emails", "history/")):
+            answer = client.get(address)
+            assert answer.status_code == 503, address
+            assert "permission denied for schema pgmq" in answer.text
+    for statement in grants(quoted(role.name), looks_only=True):
+        assert escape(statement) in answer.text
+        sql(statement)
+    message_id = Queue("emails").send(1)
+    with role.assumed():
+        for address in (*pages_of(message_id), page("emails", "history/")):
+            assert client.get(address).status_code == 200, address
+
+
+@pytest.mark.parametrize("act", ["redrive", "purge"])
+def test_an_act_that_is_refused_is_told_where_it_came_from(as_user, role, letters, act):
+    client = as_user("superuser")
+    sql(*grants(quoted(role.name), looks_only=True))
+    posted = {"all": "1", "confirmed": "1"}
+    with role.assumed():
+        answer = client.post(page("emails_dead", f"act/{act}/"), posted, follow=True)
+        assert answer.redirect_chain == [(page("emails_dead"), 302)]
+        assert "permission denied for table q_emails_dead" in told(answer)[0]
+    assert len(bodies("emails_dead")) == 1
+    for statement in grants(quoted(role.name), looks_only=False):
+        assert escape(statement) in told(answer)[0]
+        sql(statement)
+    with role.assumed():
+        client.post(page("emails_dead", f"act/{act}/"), posted)
+    assert bodies("emails_dead") == []
+
+
+def test_who_was_granted_what_the_documentation_says_uses_queues_that_come_later(role, queue):
+    text = (ROOT / "docs/how-to/pgmq.md").read_text()
+    statements = grants('"web"', looks_only=False)
+    assert "\n".join(statements) in text
+    sql(*grants(quoted(role.name), looks_only=False))
+    Queue("later").create()
+    with role.assumed():
+        for each in (queue, Queue("later")):
+            each.send_batch([1, 2, 3])
+            assert each.archive(each.read(qty=2)) == [1, 2]
+            assert each.delete(each.read(qty=2)) == [3]
+            assert each.metrics().total == 3

@@ -221,6 +221,19 @@ class Unspeakable(Exception):
         raise SystemExit(2)
 
 
+@pytest.mark.parametrize("time", ["infinity", "0044-03-15 BC"])
+def test_a_time_that_python_cannot_have_stops_no_consumer(committed, time):
+    consumer("emails", max_reads=1)(print)
+    committed.send_batch(range(4))
+    with connection.cursor() as cursor:
+        cursor.execute("update pgmq.q_emails set enqueued_at = %s where msg_id = 1", [time])
+
+    drain()
+
+    assert counts() == (0, 4, 0)
+    assert set(column("read_ct", "a_emails")) == {1}
+
+
 def test_an_error_that_cannot_be_shown_holds_nobody_up(committed):
     @consumer("emails", qty=1)
     def fail(message):
@@ -444,6 +457,89 @@ def test_a_message_is_hidden_for_as_long_as_its_handler_lives(committed, gate):
         assert committed.read() == []
         gate.open()
         eventually(lambda: counts() == (0, 1, 0))
+
+
+@contextmanager
+def locked(message_id):
+    """Have somebody else hold a lock on a message, as an archive() in a longer transaction does."""
+    other = Session("default")
+    other.execute("begin", {})
+    other.execute(f"select from pgmq.q_emails where msg_id = {message_id} for update", {})
+    try:
+        yield
+    finally:
+        other.execute("rollback", {})
+        other.close()
+
+
+def test_a_message_that_somebody_has_locked_holds_up_no_other(committed, gate, caplog):
+    handled = []
+
+    @consumer("emails", vt=1)
+    def handle(n):
+        handled.append(n)
+        gate.pass_by(n)
+
+    first, *others = committed.send_batch(range(4))
+    with at_work(threads=4):
+        gate.wait(4)
+        with locked(first):
+            before = column("vt")[1:]
+            assert eventually(
+                lambda: all(now > vt for now, vt in zip(column("vt")[1:], before, strict=True))
+            ), "the others are prolonged"
+            gate.open(4)
+            assert eventually(lambda: column("msg_id", "a_emails") == others)
+            committed.send("later")
+            gate.wait()
+            gate.open()
+            assert eventually(lambda: len(column("1", "a_emails")) == 4)
+        assert eventually(lambda: counts() == (0, 5, 0)), "acknowledged when the lock is gone"
+    assert sorted(map(str, handled)) == ["0", "1", "2", "3", "later"]
+    assert "read by somebody else" not in caplog.text
+
+
+def test_a_failure_of_a_message_that_somebody_has_locked_is_recorded_later(committed, gate, caplog):
+    @consumer("emails", max_reads=1, dead_letter="emails_dead")
+    def fail(n):
+        gate.pass_by(n)
+        raise ValueError("no such address")
+
+    first, _ = committed.send_batch(range(2))
+    with at_work(threads=2):
+        gate.wait(2)
+        with locked(first):
+            gate.open(2)
+            assert eventually(lambda: counts() == (1, 0, 1))
+        assert eventually(lambda: counts() == (0, 0, 2))
+    reasons = {letter.reason for letter in DeadLetters("emails_dead").peek()}
+    assert reasons == {"ValueError: no such address"}
+    assert caplog.text.count("The handler of message") == 2
+
+
+def test_an_atomic_handler_that_has_committed_is_no_thief_of_its_own_message(
+    committed, monkeypatch, caplog
+):
+    prolonged, remove, prolong = threading.Semaphore(0), leftovers.remove, Acks.prolong
+
+    def remove_late():
+        for _ in range(2):
+            assert prolonged.acquire(timeout=60)
+        return remove()
+
+    def prolong_and_say(self, held):
+        mine = prolong(self, held)
+        prolonged.release()
+        return mine
+
+    monkeypatch.setattr(leftovers, "remove", remove_late)
+    monkeypatch.setattr(Acks, "prolong", prolong_and_say)
+    consumer("emails", vt=1, atomic=True)(print)
+    committed.send(1)
+    drain()
+
+    assert counts() == (0, 1, 0)
+    assert "read by somebody else" not in caplog.text
 
 
 @pytest.mark.parametrize(("qty", "threads"), [(20, 2), (2, 20)])

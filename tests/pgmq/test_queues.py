@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgjobs.exceptions import InvalidOption, InvalidPayload, PgmqMissing, QueueMissing
-from django_pgjobs.pgmq import Message, Queue, list_queues, metrics_all
+from django_pgjobs.pgmq import DeadLetters, Message, Queue, list_queues, metrics_all
 
 HOUR = datetime.timedelta(hours=1)
 
@@ -89,6 +89,22 @@ def test_a_message_of_another_program_arrives_as_the_json_that_it_is(queue):
     assert (odd, nothing, ours) == (foreign, None, "ours")
     assert number in ("1" + "0" * 5000, 10**5000)
     assert deep
+
+
+TIMES = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC"]
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_a_time_that_python_cannot_have_takes_no_message_away(queue, time):
+    ids = queue.send_batch(range(4))
+    sql = "update pgmq.q_emails set enqueued_at = %s where msg_id = %s returning 1"
+    assert rows(sql, time, ids[0])
+
+    assert [message.id for message in queue.read(qty=2)] == ids[:2]
+    assert [message.id for message in queue.set_vt(ids[:2], 0)] == ids[:2]
+    assert [letter.id for letter in DeadLetters("emails").peek()] == ids
+    assert [message.id for message in queue.pop(qty=4)] == ids
+    assert metrics_all()
 
 
 def test_a_send_in_a_transaction_that_is_rolled_back_leaves_nothing(queue):
@@ -216,6 +232,24 @@ def test_one_message_or_many_are_taken_out_of_the_queue(queue, act):
 
 
 # ------------------------------------------------------------------------------------ queues as such
+
+
+NO_IDS = ["12", ["3"], b"12", 7.7, [2.0], True, [None], None, 2**63, [[1]]]
+
+
+@pytest.mark.parametrize("given", NO_IDS, ids=repr)
+def test_what_is_no_id_is_refused_before_any_sql_and_no_other_message_is_taken(
+    queue, given, django_assert_num_queries
+):
+    ids = queue.send_batch(range(15))
+    acts = (queue.archive, queue.delete, lambda one: queue.set_vt(one, 30))
+
+    with django_assert_num_queries(0):
+        for act in (*acts, DeadLetters("emails").redrive if given is not None else queue.delete):
+            with pytest.raises(InvalidOption, match="must be a Message or its id, a whole number"):
+                act(given)
+
+    assert [message.id for message in queue.read(qty=20)] == ids
 
 
 def test_a_purge_empties_the_queue_and_leaves_the_archive(queue):
