@@ -167,7 +167,7 @@ def check_roles(given: Mapping[str, str | Sequence[str] | None]) -> dict[str, li
     roles = {part: names for part, names in roles.items() if names}
     if not roles:
         raise InvalidOption(
-            f"{', '.join(PRIVILEGES)} must name at least one role, got none. Give the name of a role of "
+            f"{', '.join(given)} must name at least one role, got none. Give the name of a role of "
             "the server to one of them."
         )
     return roles

@@ -88,7 +88,7 @@ def granting(
             yield f"GRANT {', '.join(of)} ON TABLE {SCHEMA}.{quoted(table)} {to}"
 
 
-def advice(error: Exception | None, part: str, queue: str) -> str:
+def advice(error: BaseException | None, part: str, queue: str) -> str:
     """Return what to add to what the server refused about a queue; nothing where that helps in no way."""
     if not isinstance(error, errors.InsufficientPrivilege):
         return ""

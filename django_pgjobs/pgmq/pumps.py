@@ -45,7 +45,7 @@ _BATCH = 100  # more are not waited for: the others are handled while the server
 class Pump:
     """Serves one consumer until it is stopped."""
 
-    def __init__(  # noqa: PLR0913 -- all that a process has made for it
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that a process has made for it
         self,
         consumer: Consumer,
         hands: Hands,

@@ -452,7 +452,7 @@ def locked(message_id):
     """Have somebody else hold a lock on a message, as an archive() in a longer transaction does."""
     other = Session("default")
     other.execute("begin", {})
-    other.execute(f"select from pgmq.q_emails where msg_id = {message_id} for update", {})  # noqa: S608
+    other.execute(f"select from pgmq.q_emails where msg_id = {message_id} for update", {})
     try:
         yield
     finally:
