@@ -75,7 +75,7 @@ class Command(BaseCommand):
             "--max-jobs",
             type=arguments.whole(1, 10**9),
             metavar="N",
-            help="replace a process after so many jobs; with --processes 0, exit",
+            help="replace a process after so many jobs and messages of pgmq; with --processes 0 or --drain, exit",
         )
         parser.add_argument(
             "--max-rss",
