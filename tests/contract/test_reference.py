@@ -104,7 +104,8 @@ def verbs(command):
 def positional(action):
     if action.option_strings or action.dest == "ids":
         return ""
-    return f" [{action.metavar}]" if action.nargs == "?" else f" {action.metavar}"
+    written = {"?": f" [{action.metavar}]", "*": f" [{action.metavar} ...]"}
+    return written.get(action.nargs, f" {action.metavar}")
 
 
 @pytest.mark.parametrize("command", APPS)
