@@ -153,7 +153,9 @@ class Child:
         if code == -signal.SIGKILL and memory_kills.take():
             return "killed for want of memory"
         if code >= 0:
-            return STOPPED if code == 0 and self.board.finished else f"exited with status {code}"
+            # One that has drained what it could exits with 1 where that was not all.
+            in_order = code <= 1 and self.board.finished
+            return STOPPED if in_order else f"exited with status {code}"
         return f"signal {-code}"
 
     @property

@@ -215,6 +215,17 @@ class PrivilegeMissing(PgJobsError):
             f"what this prints: manage.py pgjobs grants --{part} {shlex.quote(role)}{option}"
         )
 
+    @classmethod
+    def of_consumers(
+        cls, role: str, alias: str, missing: Sequence[str], printing: str, *, by_row: bool
+    ) -> Self:
+        """Name the role, what it lacks to consume messages of pgmq, and the command that prints the grants."""
+        hidden = " Row security hides what no policy shows: make one." if by_row else ""
+        return cls(
+            f"The role {role!r} must have what consumers of pgmq need on the database {alias!r}, got no "
+            f"{', no '.join(missing)}.{hidden} As the owner of the queues, run what this prints: {printing}"
+        )
+
 
 class PgJobsWarning(RuntimeWarning):
     """Base of all warnings of this package."""

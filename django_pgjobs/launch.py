@@ -53,6 +53,7 @@ def work(
         closing(Board.create(options.most_held)) as board,
     ):
         rights.demand(session.execute, "worker", options.database)
+        companion.demand()
         lease = Lease.register(session.execute, board, pid=os.getpid(), **options.told)
         worker = Worker(options, lease, session, companion)
         keeper = Keeper(options.database)
@@ -113,8 +114,9 @@ def run_child(options: WorkerOptions, descriptors: str, companion: Companion = N
     ).start()
     status = worker.run()
     session.close()
-    if status == 0:
+    if status == 0 or worker.drained:
         board.finish()
+    if status == 0:
         return 0
     # What was given up may be running still, in a thread that a regular exit would wait for.
     logging.shutdown()

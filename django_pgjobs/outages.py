@@ -38,6 +38,10 @@ class Outage:
         what = "refuses a statement" if refused else "cannot be reached"
         do = ". Run manage.py migrate." if refused and ends else ""
         logger.warning("The database %s, trying again: %s%s", what, reason(error), do)
+        return self.pause()
+
+    def pause(self) -> float:
+        """Return the seconds to wait until the next try."""
         backoff = self._backoff
         self._backoff = min(backoff * 2, _LONGEST_BACKOFF)
         return backoff

@@ -7,11 +7,12 @@ is done: a worker that is hidden from the jobs says so instead of idling.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django_pgjobs import symptoms
 from django_pgjobs.exceptions import InvalidOption, PrivilegeMissing
-from django_pgjobs.roles import PRIVILEGES, Place, Roles
+from django_pgjobs.roles import PRIVILEGES, Place, Privilege, Roles
 from django_pgjobs.sessions import Execute
 
 _FEW = 5  # columns
@@ -27,9 +28,19 @@ class Standing(NamedTuple):
 
 def standing(execute: Execute, part: str) -> Standing:
     """Compare what the role has with what the part needs."""
-    needed = PRIVILEGES[part]
+    return compare(execute, PRIVILEGES[part])
+
+
+def compare(execute: Execute, needed: Sequence[Privilege]) -> Standing:
+    """Compare what the role has with what is needed, on tables that are there."""
     asked = [
-        {"position": n, "name": one.table, "command": one.command, "columns": one.columns or None}
+        {
+            "position": n,
+            "schema": one.schema or None,
+            "name": one.table,
+            "command": one.command,
+            "columns": one.columns or None,
+        }
         for n, one in enumerate(needed)
     ]
     rows = execute(symptoms.RIGHTS, {"needed": json.dumps(asked)})
@@ -39,13 +50,13 @@ def standing(execute: Execute, part: str) -> Standing:
         one = needed[position]
         if schema is not None:
             missing.append(f"USAGE on the schema {schema}")
-        elif whole or lacking:
+        if whole or lacking:
             # Of a whole table not each column is told.
             by_column = lacking and not whole and (one.columns or len(lacking) <= _FEW)
             columns = tuple(name for name in one.columns or lacking or () if name in lacking)
             missing.append(str(one._replace(columns=columns) if by_column else one))
         if hidden:
-            unseen.setdefault(one.table, []).append(one.command.upper())
+            unseen.setdefault(one.name, []).append(one.command.upper())
     missing += [f"policy for {', '.join(of)} on {table}" for table, of in unseen.items()]
     # A schema is missing for all of its tables.
     return Standing(rows[0][1], list(dict.fromkeys(missing)), bool(unseen))

@@ -39,12 +39,18 @@ class Privilege(NamedTuple):
     table: str
     command: str
     columns: tuple[str, ...] = ()
+    schema: str = ""  # of a table that the search path need not lead to
 
     def __str__(self) -> str:
         """Say it as GRANT does."""
         if self.command == USAGE:
             return f"USAGE on the sequence of {self.table}.id"
-        return f"{self.clause} on {self.table}"
+        return f"{self.clause} on {self.name}"
+
+    @property
+    def name(self) -> str:
+        """The table as people write it."""
+        return f"{self.schema}.{self.table}" if self.schema else self.table
 
     @property
     def clause(self) -> str:
@@ -161,7 +167,7 @@ def check_roles(given: Mapping[str, str | Sequence[str] | None]) -> dict[str, li
     roles = {part: names for part, names in roles.items() if names}
     if not roles:
         raise InvalidOption(
-            f"{', '.join(PRIVILEGES)} must name at least one role, got none. Give the name of a role of "
+            f"{', '.join(given)} must name at least one role, got none. Give the name of a role of "
             "the server to one of them."
         )
     return roles

@@ -22,6 +22,7 @@ from psycopg.errors import ReadOnlySqlTransaction
 
 from django_pgjobs import charges, conf, rights
 from django_pgjobs.children import NOTICE, STOPPED, Child
+from django_pgjobs.companions import NOBODY, Companion
 from django_pgjobs.keeper import AGAIN, Keeper
 from django_pgjobs.leases import Lease
 from django_pgjobs.mailbox import Mailbox
@@ -44,9 +45,12 @@ _TICK = 1.0  # seconds between two looks at the children; their exits are notice
 class Supervisor:
     """Keeps a number of worker processes running."""
 
-    def __init__(self, options: WorkerOptions, processes: int) -> None:
-        """Prepare; nothing is started before `run()`."""
+    def __init__(
+        self, options: WorkerOptions, processes: int, companion: Companion = NOBODY
+    ) -> None:
+        """Prepare; nothing is started before `run()`. The companion is what runs beside the jobs in each."""
         self._options = options
+        self._companion = companion
         self._processes = processes
         self._keeper = Keeper(options.database)
         self._children: list[Child] = []  # changed by the main thread alone
@@ -84,6 +88,7 @@ class Supervisor:
             psycopg.Error: the first worker could not be registered, for another reason than that
                 the database cannot be reached or written to.
             PrivilegeMissing: its role may not do, or not see, what a worker must.
+            PgJobsError: the companion lacks something.
 
         """
         if self._options.drain:
@@ -189,6 +194,7 @@ class Supervisor:
                 return
             if self._options.drain:
                 self._drained += 1
+                self._status = max(self._status, child.process.returncode)
             else:  # one of its handlers raised KeyboardInterrupt
                 self.stop()
             return
@@ -268,6 +274,7 @@ class Supervisor:
             if child.lease is None:
                 if not self._registered:
                     rights.demand(execute, "worker", self._options.database)
+                    self._companion.demand()
                 told = self._options.told
                 lease = Lease.register(execute, child.board, pid=child.process.pid, **told)
                 child.introduce(lease)

@@ -109,15 +109,20 @@ ROLES = "select rolname from pg_roles where rolname = any(%(names)s::text[])"
 
 # Run by rights: who this is, and which of these privileges it has not: the schema, the table or its sequence, some
 # columns; and whether row security is on and no policy for the command is one of its. One that says `false`
-# lets nobody see anything. Where the schema may not be used, no name of a table is found.
+# lets nobody see anything. Where the schema may not be used, no name of a table is found, unless it is
+# looked up in the schema that is asked for.
 RIGHTS = """
 with needed as materialized (
     select * from jsonb_to_recordset(%(needed)s::jsonb)
-        needed(position int, name text, command text, columns text[])
+        needed(position int, schema text, name text, command text, columns text[])
 ),
 named as materialized (
-    select needed.*, to_regclass(name)::oid as oid,
-        case when to_regclass(name) is null then (
+    select needed.*,
+        case when schema is null then to_regclass(name)::oid else (
+            select oid from pg_class where relname = name and relnamespace = to_regnamespace(schema)) end as oid,
+        case when schema is not null then
+            case when not has_schema_privilege(to_regnamespace(schema)::oid, 'usage') then schema end
+        when to_regclass(name) is null then (
             select nspname from pg_class c join pg_namespace n on n.oid = relnamespace
             where relname = name and not has_schema_privilege(n.oid, 'usage') limit 1) end as hidden_in
     from needed

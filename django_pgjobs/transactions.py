@@ -98,6 +98,12 @@ class Transactions(Threads):
             self.busy -= 1
             self.allowed -= 1
 
+    def halve(self, *, up: bool) -> float:
+        """Give up half of the jobs that may still be begun, rounded; return what is left of `allowed`."""
+        with self._lock:
+            self.allowed -= max(0, (self.allowed - self.busy + up) // 2)
+            return self.allowed
+
     def doubt(self) -> None:
         """Forget that nothing was due: something may have been enqueued since."""
         with self._lock:

@@ -34,6 +34,7 @@ from django_pgjobs.outcomes import Done, Failed, NotDone, Outcome, Settled
 from django_pgjobs.plurals import counted
 from django_pgjobs.relay import Relay
 from django_pgjobs.sessions import DATABASE_ERRORS, Session
+from django_pgjobs.shares import Share
 from django_pgjobs.transactions import Transactions
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -67,6 +68,8 @@ class Worker:
         self._inbox = Inbox()  # what the handlers' threads put in
         self._holdings = Holdings(lease, session.execute, self._note_decided)
         self._settled = 0
+        self._share = options.max_jobs and Share(options.max_jobs, companion)
+        self._is_odd = False  # this round, of two
         self._stop_by = math.inf
         self._leaving = False  # claims no more, and ends when what it holds has ended
         self._dead = False
@@ -116,7 +119,8 @@ class Worker:
             if self._options.ends < math.inf:  # the process goes on: leave nothing behind
                 self._handlers.join(_JOIN)
         logger.info("Worker %s stopped.", self._lease.name)
-        return 1 if interrupted or self._dead or self._refused or self._holdings else 0
+        given_up = interrupted or self._dead or self._refused or self._companion.failed
+        return 1 if given_up or self._holdings else 0
 
     def _listen(self) -> Listener:
         jobs = self._options.database
@@ -153,6 +157,7 @@ class Worker:
     def _round(self) -> bool:
         """Settle, give back, claim, and wait for news; say whether there is a next round."""
         self._lease.board.answer()
+        self._share_out(claiming=True)
         # Asked before the claim: what ends after it may have enqueued something.
         beside = self._companion.busy
         self._relay.carry(self._session.execute, self._handlers)
@@ -168,8 +173,6 @@ class Worker:
             logger.warning("A handler does not stop: worker %s claims no more.", self._lease.name)
             self._leave()
             return True
-        if self._leaving:
-            self._companion.stop()
         if self._busy <= stuck and (self.stopping or self._leaving):
             return False
         drained = drained and self._intake.exhausted and not beside
@@ -178,8 +181,20 @@ class Worker:
             return False
         if time.monotonic() >= self._stop_by:
             return False
+        self._share_out(claiming=False)
         self._collect(self._pause(drained=drained))
         return True
+
+    def _share_out(self, *, claiming: bool) -> None:
+        """Let the companion begin what no job needs until this is called again."""
+        if not self._share or not self._share.is_wanted or not self._may_claim:
+            return
+        kept: float = self._lease.board.free + self._options.threads if claiming else 0
+        if self._transactions and not claiming:
+            # Half, in turn rounded up and down: neither waits for ever for the other.
+            self._is_odd = not self._is_odd
+            kept = self._transactions.halve(up=self._is_odd)
+        self._share.set(self._jobs, kept)
 
     def _pause(self, *, drained: bool) -> float:
         """How long to wait for news before there is something to do without any."""
@@ -309,6 +324,7 @@ class Worker:
         """Claim nothing more, end with what is running, and be replaced at once."""
         self._leaving = True
         self._lease.board.leave()
+        self._companion.stop()
 
     @property
     def _room(self) -> int:
@@ -323,21 +339,32 @@ class Worker:
 
     def _most(self) -> int:
         """How many jobs this worker may claim at all."""
-        if self.stopping or self._leaving or not self._lease.safe:
+        if not self._may_claim:
             return 0
         free = left = self._lease.board.free
-        if self._options.max_jobs is not None:
-            left = self._options.max_jobs - self._settled - len(self._holdings)
+        running = self._transactions.jobs if self._transactions else 0
+        if self._share:
+            left = self._share.left(self._jobs)
         if self._transactions:
             # Each that is begun may be lost, and is held by a slot of its own then.
             self._transactions.allowed = min(free, left)
             free -= self._options.threads
-            left -= self._transactions.jobs
-        if self._options.max_jobs is not None and left <= 0:
+            left -= running
+        if self._share and self._share.is_used_up(self._jobs + running):
             self._leaving = True
+            self._companion.finish()
             if not self._options.drain:  # which is over then
                 self._lease.board.leave()
         return min(free, left) if self._options.by_lease else 0
+
+    @property
+    def _may_claim(self) -> bool:
+        return not (self.stopping or self._leaving) and self._lease.safe
+
+    @property
+    def _jobs(self) -> int:
+        """How many jobs were settled here or are held, but for those in transactions."""
+        return self._settled + len(self._holdings)
 
     def _give_up_running(self) -> list[Held]:
         """Record the attempts that did not end in time, so that other workers can go on at once."""

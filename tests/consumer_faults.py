@@ -119,6 +119,35 @@ def notifications_are_not_heard() -> None:
     _QueueListener._is_for_us = lambda *_: False
 
 
+def consumers_start_without_a_look() -> None:
+    """Let consumers start whatever they lack."""
+    from django_pgjobs.pgmq import readiness  # noqa: PLC0415 -- likewise
+
+    readiness.faults = lambda *_: iter(())
+
+
+def dropped_queues_are_waited_for_by_drains() -> None:
+    """Take a queue that is dropped for one that may have messages yet."""
+    from django_pgjobs.pgmq.pumps import Pump  # noqa: PLC0415 -- likewise
+
+    Pump._missing = lambda *_: None
+
+
+def messages_count_for_nothing() -> None:
+    """Read messages whatever `--max-jobs` says."""
+    from django_pgjobs.pgmq.allowances import Allowance  # noqa: PLC0415 -- likewise
+
+    Allowance.take = lambda _self, wanted: wanted
+    Allowance.note = Allowance.give_back = lambda *_: None
+
+
+def jobs_count_no_messages() -> None:
+    """Claim as many jobs as if no message had been read."""
+    from django_pgjobs.shares import Share  # noqa: PLC0415 -- likewise
+
+    Share.left = lambda self, jobs: self._limit - jobs
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -135,5 +164,9 @@ FAULTS: dict[str, Callable[[], None]] = {
         locked_messages_are_lost,
         short_messages_are_waited_for,
         notifications_are_not_heard,
+        consumers_start_without_a_look,
+        dropped_queues_are_waited_for_by_drains,
+        messages_count_for_nothing,
+        jobs_count_no_messages,
     )
 }

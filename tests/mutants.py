@@ -396,6 +396,15 @@ CAUGHT_BY: dict[str, tuple[str, ...]] = {
         f"{_CONSUMERS}test_a_message_that_somebody_has_locked_holds_up_no_other",
         f"{_CONSUMERS}test_a_failure_of_a_message_that_somebody_has_locked_is_recorded_later",
     ),
+    "consumers-start-without-a-look": (
+        f"{_CONSUMERS}test_without_pgmq_it_is_told_at_the_start",
+        "pgmq/test_roles.py::test_a_schema_that_may_not_be_used_is_told_with_all_else",
+    ),
+    "dropped-queues-are-waited-for-by-drains": (
+        f"{_CONSUMERS}test_a_queue_that_is_dropped_meanwhile_is_told_once_and_waited_for",
+    ),
+    "messages-count-for-nothing": (f"{_CONSUMERS}test_max_jobs_counts_messages",),
+    "jobs-count-no-messages": (f"{_CONSUMERS}test_max_jobs_counts_jobs_and_messages_together",),
     # admin
     "refused-pages-are-bare-errors": (
         f"{_DENIALS}test_every_page_tells_a_role_with_nothing_what_it_lacks_and_which_command_prints_it",

@@ -6,6 +6,7 @@ Invariant: it changes nothing. Who owns the tables runs what it prints, with psq
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -36,6 +37,14 @@ def add_roles(parser: ArgumentParser) -> None:
             help=f"a role that is to {what}; may be given again",
         )
     parser.add_argument(
+        "--queue",
+        type=arguments.chosen,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a queue of pgmq on the same database, for the same roles; may be given again",
+    )
+    parser.add_argument(
         "--row-security",
         action="store_true",
         help="print the policies too that hide the tables from all other roles",
@@ -50,6 +59,8 @@ def grants(database: str, options: dict[str, Any]) -> Answer:
         raise CommandError(str(error), returncode=2) from None
     place = rights.place_of_tables(execute_on_django(database))
     statements = list(roles.grants(chosen, place))
+    if options["queue"]:
+        statements += _of_queues(database, chosen, options["queue"])
     if options["row_security"]:
         statements += roles.enabling(chosen, place)
     text = "\n".join(f"{one};" for one in statements)
@@ -57,3 +68,12 @@ def grants(database: str, options: dict[str, Any]) -> Answer:
     return Answer(
         {"statements": statements}, f"BEGIN;\n{text}\nCOMMIT;" if options["row_security"] else text
     )
+
+
+def _of_queues(database: str, chosen: roles.Roles, queues: list[str]) -> Iterator[str]:
+    from django_pgjobs.pgmq import readiness  # noqa: PLC0415 -- only where pgmq is used
+
+    parts = {part: names for part, names in chosen.items() if part != "replacer"}
+    if senders := [*chosen.get("producer", []), *chosen.get("replacer", [])]:
+        parts["producer"] = list(dict.fromkeys(senders))
+    return readiness.granting(execute_on_django(database), database, parts, queues)

@@ -14,17 +14,25 @@ from typing import Any, ClassVar
 
 from django.core.management.base import CommandError
 
+from django_pgjobs import roles
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.management import answers, arguments
 from django_pgjobs.management.answers import NOTHING_DONE, NOTHING_FOUND, Answer
 from django_pgjobs.management.verbs import Verb, VerbCommand
-from django_pgjobs.pgmq import peeks, queues
+from django_pgjobs.pgmq import peeks, queues, readiness
 from django_pgjobs.pgmq.dead_letters import DeadLetters, check_rate
 from django_pgjobs.pgmq.names import check_name
 from django_pgjobs.pgmq.queues import Queue
 from django_pgjobs.plurals import counted
+from django_pgjobs.sessions import execute_on_django
 
 _COLUMNS = ("id", "reads", "enqueued", "comes from", "reads there", "reason", "message")
+_ROLES = {
+    "producer": "send messages",
+    "worker": "consume them",
+    "viewer": "look at them, in the admin too",
+    "operator": "look, redrive and purge",
+}
 
 
 def _name(text: str) -> str:
@@ -219,12 +227,38 @@ def _bytes(number: int | None) -> str:
     return "-" if number is None else f"{number / 1024:,.0f} kB"
 
 
+def _add_roles(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "queue", type=_name, metavar="QUEUE", nargs="*", help="only these queues (default all)"
+    )
+    for part, what in _ROLES.items():
+        parser.add_argument(
+            f"--{part}",
+            type=arguments.chosen,
+            action="append",
+            metavar="ROLE",
+            help=f"a role that is to {what}; may be given again",
+        )
+
+
+def print_grants(database: str, options: dict[str, Any]) -> Answer:
+    """Print the statements, one a line."""
+    try:
+        chosen = roles.check_roles({part: options[part] for part in _ROLES})
+    except InvalidOption as error:
+        raise CommandError(str(error), returncode=2) from None
+    names = options["queue"] or [one.queue_name for one in queues.list_queues(database)]
+    statements = list(readiness.granting(execute_on_django(database), database, chosen, names))
+    return Answer({"statements": statements}, "\n".join(f"{one};" for one in statements))
+
+
 VERBS = {
     "metrics": Verb(metrics, "how many messages are in each queue, and how old", _add_any_queue),
     "list": Verb(list_messages, "messages or dead letters, without reading them", _add_page),
     "show": Verb(show, "all of one message, secrets masked", _add_message),
     "redrive": Verb(redrive, "send dead letters back to where they come from", _add_redrive),
     "purge": Verb(purge, "delete messages for good", _add_purge),
+    "grants": Verb(print_grants, "print the SQL that gives roles what they need", _add_roles),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.core.checks import Tags, register
 
 from django_pgjobs.pgmq import checks
@@ -17,6 +17,11 @@ class PgmqConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks."""
+        """Register the checks, and what the doctor looks at."""
+        if apps.is_installed("django_pgjobs"):
+            from django_pgjobs import doctor  # noqa: PLC0415 -- it imports models
+            from django_pgjobs.pgmq import symptoms  # noqa: PLC0415 -- likewise
+
+            doctor.LOOKS["consumers"] = (symptoms.consumers, symptoms.WELL)
         register(checks.check_database)
         register(checks.check_installation, Tags.database)

@@ -10,7 +10,7 @@ says of a queue or a pgmq that is missing is told in words that say what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,8 @@ from django.db import ProgrammingError
 from psycopg import errors
 
 from django_pgjobs.exceptions import PgmqMissing, QueueMissing
-from django_pgjobs.sessions import Rows, execute_on_django, reason
+from django_pgjobs.pgmq import grants
+from django_pgjobs.sessions import Execute, Rows, execute_on_django, reason
 
 CREATE = "select pgmq.create(%(queue)s::text)"
 CREATE_UNLOGGED = "select pgmq.create_unlogged(%(queue)s::text)"
@@ -164,8 +165,24 @@ REDRIVE = """
 """
 
 
+# Run by readiness and the grants, on a consumer's own connection too: which of these tables are there, and whether
+# pgmq notifies of what is inserted. Any role may read the catalogue. By the catalogue's own index.
+_TABLES = """
+    select relname::text, exists (
+        select from pg_trigger where tgrelid = c.oid and tgname = 'trigger_notify_queue_insert_listeners')
+    from pg_class c where relnamespace = to_regnamespace('pgmq') and relname = any(%(names)s::text[])
+"""
+
+# Whose privileges these take: what is told where one is refused. Others are the owner's.
+_PARTS = {
+    **dict.fromkeys((SEND, SEND_BATCH), "producer"),
+    **dict.fromkeys((READ, READ_WITH_POLL, POP, SET_VT, ARCHIVE, DELETE), "worker"),
+    **dict.fromkeys((METRICS, METRICS_ALL, FIGURES), "viewer"),
+    PURGE: "operator",
+}
+
 # What the server says where there is no pgmq, or an older one that lacks a function or a figure.
-_MISSING = (
+MISSING = (
     errors.InvalidSchemaName,
     errors.UndefinedFunction,
     errors.UndefinedTable,
@@ -173,28 +190,42 @@ _MISSING = (
 )
 
 
-def call(alias: str, sql: str, params: Mapping[str, Any], queue: str = "") -> Rows:
-    """Execute one of these about `queue` and return its rows.
+def call(alias: str, sql: str, params: Mapping[str, Any], queue: str = "", part: str = "") -> Rows:
+    """Execute one of these about `queue` and return its rows; `part` is whose privileges it takes.
 
     Raises:
         QueueMissing: pgmq has no such queue.
         PgmqMissing: the database has no pgmq, or too old a one.
 
     """
-    with explained(alias, queue):
+    with explained(alias, queue, part or _PARTS.get(sql, "")):
         return execute_on_django(alias)(sql, {"queue": queue, **params})
 
 
 @contextmanager
-def explained(alias: str, queue: str = "") -> Iterator[None]:
-    """Tell in other words what the server says about what is missing."""
+def explained(alias: str, queue: str = "", part: str = "") -> Iterator[None]:
+    """Tell in other words what the server says about what is missing, and add to it what must be granted."""
     try:
         yield
     except ProgrammingError as error:
         said = error.__cause__
-        # enable_notify_insert() looks for the queue itself; all else that pgmq refuses was refused before.
-        if queue and isinstance(said, errors.UndefinedTable | errors.RaiseException):
-            raise QueueMissing.of(queue, alias) from error
-        if isinstance(said, _MISSING):
-            raise PgmqMissing.when_used(alias, reason(said)) from error
+        if (other := missing(said, alias, queue)) is not None:
+            raise other from error
+        if advice := grants.advice(said, part, queue):
+            error.add_note(advice)
         raise
+
+
+def missing(said: object, alias: str, queue: str) -> QueueMissing | PgmqMissing | None:
+    """Return what is missing, if that is what the server says."""
+    # enable_notify_insert() looks for the queue itself; all else that pgmq refuses was refused before.
+    if queue and isinstance(said, errors.UndefinedTable | errors.RaiseException):
+        return QueueMissing.of(queue, alias)
+    if isinstance(said, MISSING):
+        return PgmqMissing.when_used(alias, reason(said))
+    return None
+
+
+def tables(execute: Execute, names: Sequence[str]) -> dict[str, bool]:
+    """Return those of these tables of pgmq that are there, and whether it notifies of what is inserted."""
+    return dict(execute(_TABLES, {"names": list(names)}))

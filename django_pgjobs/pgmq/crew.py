@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 
 from django_pgjobs import conf
 from django_pgjobs.companions import Companion
 from django_pgjobs.listener import Listener
+from django_pgjobs.pgmq import readiness
+from django_pgjobs.pgmq.allowances import Allowance
 from django_pgjobs.pgmq.consumers import Consumer
 from django_pgjobs.pgmq.hands import Hands, Inbox, Loop, Threads
 from django_pgjobs.pgmq.pumps import Pump
+from django_pgjobs.sessions import Execute, Session
 from django_pgjobs.worker_options import WorkerOptions
 
 _LAST_WRITES = 1.0  # seconds to acknowledge what has ended and to give back what has not begun
@@ -28,6 +32,7 @@ class Crew(Companion):
         self._consumers = consumers
         self._options = options
         self._pumps: list[Pump] = []
+        self._allowance = Allowance(options.max_jobs)
         self._stopping = False
         self._listeners: list[_QueueListener] = []
 
@@ -37,8 +42,27 @@ class Crew(Companion):
     @property
     def busy(self) -> int:
         """How many consumers have messages in hand, or with `--drain` may find some."""
-        drain = self._options.drain
-        return sum(pump.busy or (drain and not pump.exhausted) for pump in self._pumps)
+        return sum(pump.busy for pump in self._pumps)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a drain had to leave a queue alone."""
+        return self._options.drain and any(pump.is_lost for pump in self._pumps)
+
+    def demand(self) -> None:
+        """Demand the queues, those of the dead letters, and the privileges that consuming takes.
+
+        Raises:
+            QueueMissing, PgmqMissing, PrivilegeMissing: the first that is missing.
+
+        """
+        with ExitStack() as sessions:
+
+            def execute_on(alias: str) -> Execute:
+                return sessions.enter_context(closing(Session(alias))).execute
+
+            for fault in readiness.faults(self._consumers, execute_on):
+                raise fault
 
     def start(self, wake: Callable[[], None]) -> None:
         """Begin to read."""
@@ -57,6 +81,20 @@ class Crew(Companion):
             for pump in self._pumps:
                 pump.exhausted = False
                 pump.look()
+
+    def settle(self) -> tuple[int, int]:
+        """Read nothing more before `allow()`; return how many messages were read, and how many are about to be."""
+        return self._allowance.settle()
+
+    def allow(self, number: int) -> None:
+        """Let so many more messages be read."""
+        if self._allowance.allow(number):
+            self._look()
+
+    def finish(self) -> None:
+        """Read no more, and end after what is held."""
+        for pump in self._pumps:
+            pump.finish()
 
     def stop(self) -> None:
         """Read no more; give back what no handler has begun; end after the rest."""
@@ -81,7 +119,7 @@ class Crew(Companion):
             hands = Loop(consumer, capacity, inbox, options.threads)
         else:
             hands = Threads(consumer, min(consumer.qty, options.threads), inbox)
-        return Pump(consumer, hands, inbox, options.poll, wake)
+        return Pump(consumer, hands, inbox, options, self._allowance, wake)
 
     def _listener(self, alias: str) -> _QueueListener:
         # LISTEN_DATABASE bypasses a pooler before the database of the jobs, and leads nowhere else.

@@ -66,13 +66,14 @@ class DeadLetters:
         None if it is not there any more, or somebody else has read it since: then it is theirs.
         """
         params = bury_params(self.name, source.name, message.id, message.read_ct, reason)
-        rows = self._call(calls.BURY.format(table=table_of(source.name), locks=""), **params)
+        sql = calls.BURY.format(table=table_of(source.name), locks="")
+        rows = self._call(sql, "producer", **params)
         return rows[0][0] if rows else None
 
     def peek(self, qty: int = 100, *, after: int = 0) -> list[DeadLetter]:
         """Return up to `qty` of them, oldest first, from the one that follows the id `after`; read none."""
         sql = calls.PEEK.format(table=table_of(self.name))
-        rows = self._call(sql, qty=count("qty", qty), after=after)
+        rows = self._call(sql, "viewer", qty=count("qty", qty), after=after)
         return [
             _letter(message_id, died_at, read(message), read(headers))
             for message_id, _, died_at, _, message, headers in rows
@@ -98,6 +99,7 @@ class DeadLetters:
         """
         rows = self._call(
             calls.REDRIVE.format(table=table_of(self.name)),
+            "operator",
             ids=None if messages is None else ids_of(messages),
             into=None if into is None else check_name(into),
             interval=0.0 if rate is None else 1 / check_rate(rate),
@@ -116,8 +118,8 @@ class DeadLetters:
     aredrive = twin(redrive)
     apurge = twin(purge)
 
-    def _call(self, sql: str, **params: Any) -> Rows:
-        return calls.call(self.queue.alias, sql, {"key": KEY, **params}, self.name)
+    def _call(self, sql: str, part: str, **params: Any) -> Rows:
+        return calls.call(self.queue.alias, sql, {"key": KEY, **params}, self.name, part)
 
 
 def bury_params(

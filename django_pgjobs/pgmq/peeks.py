@@ -135,7 +135,7 @@ def one(queue: Queue, message_id: int) -> Peek | None:
 def _look(queue: Queue, qty: int, after: int, most: int) -> list[Peek]:
     sql = calls.PAGE.format(table=table_of(queue.name))
     params = {"qty": qty, "after": after, "most": most, "key": KEY}
-    return [_peek(row) for row in calls.call(queue.alias, sql, params, queue.name)]
+    return [_peek(row) for row in calls.call(queue.alias, sql, params, queue.name, "viewer")]
 
 
 def _peek(row: tuple[Any, ...]) -> Peek:

@@ -14,16 +14,22 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from psycopg import errors
 
 from django_pgjobs import failures, sessions
+from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.outages import Outage
+from django_pgjobs.pgmq import calls
 from django_pgjobs.pgmq.acks import ERROR, Acks, Held
+from django_pgjobs.pgmq.allowances import Allowance
 from django_pgjobs.pgmq.consumers import Consumer
+from django_pgjobs.pgmq.grants import tables_of
 from django_pgjobs.pgmq.hands import Ended, Hands, Inbox, Late
 from django_pgjobs.pgmq.messages import read
 from django_pgjobs.sessions import DATABASE_ERRORS, Session
+from django_pgjobs.worker_options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +45,25 @@ _BATCH = 100  # more are not waited for: the others are handled while the server
 class Pump:
     """Serves one consumer until it is stopped."""
 
-    def __init__(
-        self, consumer: Consumer, hands: Hands, inbox: Inbox, poll: float, wake: Callable[[], None]
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that a process has made for it
+        self,
+        consumer: Consumer,
+        hands: Hands,
+        inbox: Inbox,
+        options: WorkerOptions,
+        allowance: Allowance,
+        wake: Callable[[], None],
     ) -> None:
         """Prepare; `wake` is called when there is nothing left to do."""
         self.exhausted = False  # the last look found nothing to read
+        self.is_lost = False  # the queue is not there, or is refused for good
         self._consumer = consumer
         self._name = consumer.queue.name
         self._hands = hands
         self._inbox = inbox
-        self._poll = poll
+        self._poll = options.poll
+        self._drains = options.drain
+        self._allowance = allowance
         self._wake = wake
         self._session = Session(consumer.queue.alias)
         self._acks = Acks(consumer, self._session.execute)
@@ -60,22 +75,29 @@ class Pump:
         self._pace: float | None = None  # seconds that a handler takes, a moving average
         self._moved = 0.0  # when a message has last ended
         self._prolong_at = 0.0
-        self._stopping = self._over = False
+        self._stopping = self._gives_back = self._over = False
         self._thread = threading.Thread(target=self._run, name=f"pgmq-{self._name}", daemon=True)
 
     @property
     def busy(self) -> bool:
         """Whether messages are held here, or may be in a moment."""
-        return bool(self._held) or (self._stopping and not self._over)
+        if self._stopping:
+            return not self._over
+        return bool(self._held) or (self._drains and not self.exhausted)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Read no more, and end after what is running."""
+    def finish(self) -> None:
+        """Read no more, and end after what is held."""
         self._stopping = True
         self._inbox.put(None)
+
+    def stop(self) -> None:
+        """Read no more, and end after what is running."""
+        self._gives_back = True
+        self.finish()
 
     def join(self, seconds: float) -> None:
         """Wait so long for the end."""
@@ -102,7 +124,7 @@ class Pump:
             pause = self._round()
         except DATABASE_ERRORS as error:
             self._session.close()
-            pause = outage.note(error)
+            pause = self._note_outage(outage, error)
         # Messages are held here: whatever is wrong, they must be prolonged and acknowledged.
         except Exception:
             logger.exception("The consumer of the queue %r has failed, and goes on.", self._name)
@@ -114,6 +136,43 @@ class Pump:
         self._collect(pause)
         return True
 
+    def _note_outage(self, outage: Outage, error: Exception) -> float:
+        """Take note of what the server said; return the seconds to wait until the next try."""
+        missing = self._missing(error)
+        if missing is None:
+            pause = outage.note(error)
+            if not (self._drains and outage.hopeless):
+                return pause
+            logger.critical("The queue %r is left alone: it is refused for good.", self._name)
+        else:
+            if not self.is_lost:
+                logger.error("%s It is looked for again.", missing)
+            pause = outage.pause()
+        self.is_lost = True
+        self._let_go()
+        return pause
+
+    def _missing(self, error: Exception) -> PgJobsError | None:
+        """Return that the queue is missing, if it is: a trigger of somebody's may miss another table."""
+        if not isinstance(error, calls.MISSING):
+            return None
+        with suppress(*DATABASE_ERRORS):
+            tables = tables_of([self._name])
+            if len(calls.tables(self._session.execute, tables)) < len(tables):
+                return calls.missing(error, self._consumer.queue.alias, self._name)
+        return None
+
+    def _let_go(self) -> None:
+        """Forget messages that cannot be written any more: all but those that are being handled."""
+        unstarted = self._hands.take_back()
+        self._allowance.give_back(len(unstarted))
+        written = {ended.held for ended in [*self._ended, *self._locked]}
+        self._held -= written.union(self._worn, unstarted)
+        for part in (self._ended, self._locked, self._worn):
+            part.clear()
+        self.exhausted = True
+        self._wake()
+
     def _round(self) -> float:
         """Write what is to be written, read what there is room for; return how long nothing is due."""
         if self._locked and time.monotonic() >= self._again_at:
@@ -122,7 +181,7 @@ class Pump:
         if self._worn or any(ended.error is not None for ended in self._ended):
             self._acknowledge(0)
             self._give_up_and_fail()
-        if self._stopping or self._stalls:
+        if self._gives_back or self._stalls:
             self._give_back()
         if self._held and time.monotonic() >= self._prolong_at:
             self._prolong()
@@ -170,11 +229,16 @@ class Pump:
         """Write what was handled, and read as many messages as there is room for: one statement for both."""
         handled = [ended for ended in self._ended if ended.error is None]
         done = [ended.held for ended in handled if not ended.acknowledged]
-        if room:
-            self.exhausted = False
-            gone, found = self._acks.acknowledge_and_read(done, room)
-        else:
-            gone, found = self._acks.acknowledge(done), []
+        room = self._allowance.take(room)
+        found: list[Held] = []
+        try:
+            if room:
+                self.exhausted = False
+                gone, found = self._acks.acknowledge_and_read(done, room)
+            else:
+                gone = self._acks.acknowledge(done)
+        finally:
+            self._allowance.note(room, len(found))
         self._ended = [ended for ended in self._ended if ended.error is not None]
         left = []
         for ended in handled:
@@ -185,6 +249,9 @@ class Pump:
                 left.append(ended)
         self._leave(left, "before it was handled")
         if room:
+            if self.is_lost:
+                logger.warning("The queue %r can be used again.", self._name)
+                self.is_lost = False
             self._take_in(found)
             self.exhausted = len(found) < room
             if self.exhausted and not self._held:
@@ -226,6 +293,7 @@ class Pump:
         """Let others read what no handler has begun. Once: read_ct falls, so a second try could meet theirs."""
         unstarted = self._hands.take_back()
         self._held.difference_update(unstarted)
+        self._allowance.give_back(len(unstarted))
         self._acks.give_back(unstarted)
 
     def _give_up_and_fail(self) -> None:

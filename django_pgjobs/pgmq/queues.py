@@ -214,7 +214,7 @@ class Queue:
 def list_queues(using: str | None = None) -> list[QueueRecord]:
     """Return what pgmq lists of all queues, by name."""
     alias = database(using)
-    with calls.explained(alias):
+    with calls.explained(alias, part="viewer"):
         return list(QueueRecord.objects.using(alias).order_by("queue_name"))
 
 

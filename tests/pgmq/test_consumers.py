@@ -253,12 +253,13 @@ def test_without_the_queue_of_the_dead_letters_a_message_stays_and_it_is_told(co
             raise ValueError
 
     committed.send_batch(["bad", "good"])
-    drain()
-    committed.set_vt(column("msg_id"), 0)
-    drain()
+    with at_work():
+        eventually(lambda: counts() == (1, 1, 0))
+        eventually(lambda: "cannot go into the queue 'nowhere'" in caplog.text)
+        committed.set_vt(column("msg_id"), 0)
+        eventually(lambda: caplog.text.count("cannot go into the queue 'nowhere'") == 2)
 
     assert counts() == (1, 1, 0)
-    assert caplog.text.count("cannot go into the queue 'nowhere'") == 2
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
@@ -658,16 +659,113 @@ def test_a_lost_connection_costs_no_message(committed, gate, caplog):
     assert column("read_ct", "a_emails") == [1, 1, 1]
 
 
-def test_a_queue_that_is_missing_is_told_and_waited_for(committed, caplog):
-    seen = []
+CREATE_IT = (
+    r"The queue 'later' must exist in pgmq, got none .* Create it: Queue\('later'\)\.create\(\)"
+)
+
+
+@pytest.mark.parametrize(
+    "options", [{"queue": "later"}, {"queue": "emails", "dead_letter": "later"}]
+)
+@pytest.mark.parametrize("arguments", [("--drain",), ("--drain", "--pgmq", "later"), ()])
+def test_a_queue_that_is_missing_is_told_at_the_start(committed, kinds, options, arguments):
+    if "--pgmq" in arguments:
+        arguments = ("--drain", "--pgmq", options["queue"])
+    consumer(**options)(print)
+    noop.enqueue()
+    committed.send(1)
+
+    with pytest.raises(CommandError, match=CREATE_IT) as error:
+        call_command("runjobs", *arguments, verbosity=0)
+
+    assert error.value.returncode == 1
+    assert Job.objects.pending().count() == 1
+    assert counts() == (1, 0, 0)
+
+
+def test_without_pgmq_it_is_told_at_the_start(transactional_db):
+    consumer("emails")(print)
+    with connection.cursor() as cursor:
+        cursor.execute("alter schema pgmq rename to elsewhere")
+
+    try:
+        with pytest.raises(CommandError, match="pgmq must be installed on the database") as error:
+            drain()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("alter schema elsewhere rename to pgmq")
+
+    assert error.value.returncode == 1
+
+
+def test_a_queue_that_is_dropped_meanwhile_is_told_once_and_waited_for(committed, caplog):
+    seen, others = [], []
     consumer("later")(seen.append)
+    consumer("emails")(others.append)
+    Queue("later").create()
 
     with at_work():
-        eventually(lambda: "refuses a statement" in caplog.text)
-        Queue("later").create()
         Queue("later").send(1)
         eventually(lambda: seen == [1])
+        Queue("later").drop()
+        eventually(lambda: "The queue 'later' must exist" in caplog.text)
+        committed.send(2)
+        eventually(lambda: others == [2])
+        Queue("later").create()
+        Queue("later").send(3)
+        eventually(lambda: seen == [1, 3])
+        eventually(lambda: "The queue 'later' can be used again" in caplog.text)
     Queue("later").drop()
+
+    assert caplog.text.count("The queue 'later' must exist") == 1
+    assert "refuses a statement" not in caplog.text
+
+
+def test_messages_of_a_queue_that_is_dropped_hold_no_drain_up(committed, caplog, kinds):
+    Queue("later").create()
+
+    @consumer("later", qty=2)
+    def drop(_):
+        with (
+            connection.cursor() as cursor
+        ):  # faster than Queue.drop(), which asks for a lock of its own
+            cursor.execute("select pgmq.drop_queue('later')")
+        noop.enqueue()
+
+    consumer("emails")(print)
+    Queue("later").send_batch([1, 2, 3])
+    committed.send(1)
+
+    with pytest.raises(SystemExit) as ended:
+        drain("--threads", "1")
+
+    assert ended.value.code == 1
+    assert Job.objects.done().count() == 1
+    assert counts() == (0, 1, 0)
+    assert caplog.text.count("The queue 'later' must exist") == 1
+
+
+def test_a_trigger_that_misses_a_table_is_no_queue_that_is_missing(committed, caplog):
+    """Its messages are kept, and acknowledged when the trigger has what it needs."""
+    consumer("emails")(print)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "create function audit() returns trigger language plpgsql as "
+            "$$ begin insert into audits values (1); return new; end $$;"
+            "create trigger audits after insert on pgmq.a_emails for each row execute function audit()"
+        )
+    try:
+        with at_work():
+            committed.send(1)
+            eventually(lambda: 'relation "audits" does not exist' in caplog.text)
+            with connection.cursor() as cursor:
+                cursor.execute("create table audits (n integer)")
+            eventually(lambda: counts() == (0, 1, 0))
+        assert column("read_ct", "a_emails") == [1]
+        assert "must exist in pgmq" not in caplog.text
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("drop function audit() cascade; drop table if exists audits")
 
 
 def test_a_notification_wakes_a_consumer_that_polls_seldom(committed, caplog):
@@ -757,18 +855,73 @@ def test_the_options_say_what_a_worker_serves(committed, arguments, jobs, messag
     assert counts()[1] == messages
 
 
-def test_a_worker_that_is_to_be_replaced_reads_no_more(committed):
-    @consumer("emails")
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_worker_that_is_to_be_replaced_reads_no_more(committed, kinds, delete):
+    handled = []
+
+    @consumer("emails", delete=delete)
     def send_on(n):
+        handled.append(n)
         committed.send(n + 1)
 
     committed.send(0)
     noop.enqueue(i=1)
 
-    call_command("runjobs", max_jobs=1, verbosity=0)
+    call_command("runjobs", max_jobs=5, verbosity=0)
 
-    assert Job.objects.done().count() == 1
-    assert len(column("1")) == 1
+    assert Job.objects.done().count() + len(handled) == 5
+    assert column("read_ct") == [0]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("arguments", [("--pgmq", "emails"), ("--pgmq", "emails,others"), ()])
+def test_max_jobs_counts_messages(committed, kinds, arguments, is_async):
+    handled = []
+
+    async def ahandle(n):
+        handled.append(n)
+
+    for name in ("emails", "others"):
+        Queue(name).create()
+        consumer(name)(ahandle if is_async else handled.append)
+        Queue(name).send_batch(range(50))
+
+    for done in (5, 10, 15):
+        drain("--max-jobs", "5", "--threads", "2", *arguments)
+        assert len(handled) == done, "none more, and none less where there are enough"
+    drain(*arguments)
+
+    queues = ["q_emails", "a_emails", "q_others", "a_others"]
+    read = [count for queue in queues for count in column("read_ct", queue)]
+    Queue("others").drop()
+    assert set(read) <= {0, 1}, "none is read beyond that, and given back"
+
+
+@pytest.mark.parametrize("claim", ["lease", "transaction"])
+def test_max_jobs_counts_jobs_and_messages_together(committed, kinds, claim):
+    consumer("emails")(print)
+    committed.send_batch(range(30))
+    for n in range(30):
+        noop.enqueue(i=n)
+
+    done = 0
+    while done < 60:
+        drain("--max-jobs", "7", "--threads", "2", "--claim", claim)
+        before, done = done, Job.objects.done().count() + counts()[1]
+        assert done - before == min(7, 60 - before)
+    assert set(Job.objects.values_list("attempts", flat=True)) == {1}
+    assert set(column("read_ct", "a_emails")) == {1}
+
+
+def test_max_jobs_ends_no_drain_before_its_time(committed, kinds):
+    """What is only about to be read may be nothing."""
+    consumer("emails")(print)
+    for n in range(3):
+        noop.enqueue(i=n)
+
+    drain("--max-jobs", "3", "--threads", "1")
+
+    assert Job.objects.done().count() == 3
 
 
 def test_it_is_said_what_is_run(committed, capsys):

@@ -300,7 +300,7 @@ def test_wrong_usage_is_told_before_any_statement(
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_queue_that_was_dropped_meanwhile_is_told(queue, verb):
     queue.drop()
-    more = {"show": ["1"], "purge": ["--no-input"]}.get(verb, [])
+    more = {"show": ["1"], "purge": ["--no-input"], "grants": ["--viewer", "web"]}.get(verb, [])
     assert "The queue 'emails' must exist in pgmq" in str(refused(verb, "emails", *more))
 
 

@@ -15,7 +15,7 @@ from django_pgjobs import conf
 from django_pgjobs.children import CHILD
 from django_pgjobs.claims import Served
 from django_pgjobs.companions import NOBODY, Companion
-from django_pgjobs.exceptions import PrivilegeMissing
+from django_pgjobs.exceptions import PgmqMissing, PrivilegeMissing, QueueMissing
 from django_pgjobs.launch import run_alone, run_child
 from django_pgjobs.limited_claims import declared
 from django_pgjobs.management import arguments
@@ -75,7 +75,7 @@ class Command(BaseCommand):
             "--max-jobs",
             type=arguments.whole(1, 10**9),
             metavar="N",
-            help="replace a process after so many jobs; with --processes 0, exit",
+            help="replace a process after so many jobs and messages of pgmq; with --processes 0 or --drain, exit",
         )
         parser.add_argument(
             "--max-rss",
@@ -151,7 +151,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"The database {database!r} cannot be reached: {reason(error)}."
             ) from error
-        except PrivilegeMissing as error:
+        except (PrivilegeMissing, QueueMissing, PgmqMissing) as error:
             raise CommandError(str(error)) from error
         except SCHEMA_ERRORS as error:
             raise CommandError(f"Run manage.py migrate first: {reason(error)}.") from error
@@ -173,7 +173,7 @@ class Command(BaseCommand):
             self.stderr.write(f"Running {served} in {where}.")
         if not processes:
             return run_alone(chosen, on_signals, crew)
-        supervisor = Supervisor(chosen, processes)
+        supervisor = Supervisor(chosen, processes, crew)
         with on_signals(supervisor.stop, supervisor.wake):
             return supervisor.run()
 
