@@ -22,15 +22,13 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from psycopg import errors
 
-from django_pgjobs.admin.denials import ACT, Denial, TellsDenials, denial_of
+from django_pgjobs.admin.denials import Denial, TellsDenials, denial_of
 from django_pgjobs.admin.histories import ActHistory
 from django_pgjobs.admin.message_acts import ACTS, MessageAct, RedriveForm
 from django_pgjobs.exceptions import InvalidOption, PgmqMissing, QueueMissing
-from django_pgjobs.pgmq import calls, installation, peeks
-from django_pgjobs.pgmq.grants import grants
+from django_pgjobs.pgmq import calls, grants, installation, peeks
 from django_pgjobs.pgmq.models import QueueRecord
 from django_pgjobs.pgmq.queues import Queue, database
-from django_pgjobs.roles import quoted
 from django_pgjobs.sessions import reason
 from django_pgjobs.windows import WINDOW
 
@@ -76,8 +74,8 @@ class MessageQueueAdmin(TellsDenials, ActHistory, _QueueRecordAdmin):
     def denial_of(self, error: ProgrammingError, part: str) -> Denial:
         """Return what lets the role use pgmq's tables, which are not those of jobs."""
         denial = denial_of(error, database(), part)
-        statements = grants(quoted(denial.role), looks_only=part != ACT)
-        return denial._replace(missing=[], printing="", running="\n".join(statements))
+        printing = f"python {grants.printing(part, denial.role, [])}"
+        return denial._replace(missing=[], printing=printing, running="")
 
     def get_urls(self) -> list[URLPattern]:
         """Name the pages as Django names those of a model."""

@@ -177,7 +177,7 @@ _TABLES = """
 _PARTS = {
     **dict.fromkeys((SEND, SEND_BATCH), "producer"),
     **dict.fromkeys((READ, READ_WITH_POLL, POP, SET_VT, ARCHIVE, DELETE), "worker"),
-    **dict.fromkeys((METRICS, METRICS_ALL, FIGURES), "viewer"),
+    **dict.fromkeys((METRICS, METRICS_ALL), "viewer"),
     PURGE: "operator",
 }
 
