@@ -115,6 +115,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         subject_type, subject_id = subjects.identify(subject)
         return self.filter(subject_type=subject_type, subject_id=subject_id)
 
+    @roles.explained("operator")
     def retry(self) -> int:
         """Give failed and cancelled jobs a new set of attempts, due now; return how many.
 
@@ -123,6 +124,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         """
         return self._waking(lifecycle.move(self, "retry_by_hand"))
 
+    @roles.explained("operator")
     def cancel(self) -> CancelReply:
         """Cancel pending jobs and ask running ones to stop; return how many of both.
 
@@ -132,6 +134,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         """
         return cancelling.cancel(self)
 
+    @roles.explained("operator")
     def reschedule(self, run_at: datetime.datetime) -> int:
         """Set the time of pending jobs; return how many.
 

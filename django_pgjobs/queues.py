@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import router
 from django.db.models.functions import Now
 
-from django_pgjobs import conf, inspection, registry
+from django_pgjobs import conf, inspection, registry, roles
 from django_pgjobs.options import check_queue
 from django_pgjobs.sessions import execute_on_django
 from django_pgjobs.windows import WINDOW, by_index
@@ -68,6 +68,7 @@ def are_all(queues: list[Depth]) -> bool:
     return sum(queue.due + queue.delayed > 0 for queue in queues) <= MOST_QUEUES
 
 
+@roles.explained("operator")
 def pause(queue: str, *, by: str = "", database: str | None = None) -> bool:
     """Have no worker claim from a queue any more, from the commit on; return whether that is new.
 
@@ -83,6 +84,7 @@ def pause(queue: str, *, by: str = "", database: str | None = None) -> bool:
     return bool(running.update(paused_at=Now(), paused_by=by[:200]))
 
 
+@roles.explained("operator")
 def resume(queue: str, *, database: str | None = None) -> bool:
     """Let a paused queue go on; return whether it was paused."""
     paused = _queues(database).filter(name=queue, paused_at__isnull=False)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from django.db import ProgrammingError
@@ -269,14 +270,25 @@ def explain(error: ProgrammingError, part: str) -> None:
         )
     elif isinstance(cause, errors.InsufficientPrivilege):
         needed = ", ".join(map(str, PRIVILEGES[part]))
+        one = f"an {part}" if part == "operator" else f"a {part}"
         advice = (
-            f"The role of this connection must have what a {part} needs: {needed}; and where row security "
-            f"is on, a {part}'s policies. As the owner of the tables, run what this prints, with "
+            f"The role of this connection must have what {one} needs: {needed}; and where row security "
+            f"is on, {one}'s policies. As the owner of the tables, run what this prints, with "
             f"--row-security for the policies: manage.py pgjobs grants --{part} ROLE"
         )
     else:
         return
     error.add_note(advice)
+
+
+@contextmanager
+def explained(part: str) -> Iterator[None]:
+    """`explain()` what the server refuses in this block, or in what this decorates."""
+    try:
+        yield
+    except ProgrammingError as error:
+        explain(error, part)
+        raise
 
 
 def quoted(name: str) -> str:

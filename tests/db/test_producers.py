@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from django.db import ProgrammingError, connection, transaction
 from django.db.models.functions import Now
+from django.utils import timezone
 
-from django_pgjobs import DuplicateJob, Job, Unique, inserts, job, roles
+from django_pgjobs import DuplicateJob, Job, Unique, inserts, job, queues, roles
 from django_pgjobs.roles import PRIVILEGES, TABLES
 from tests.app.jobs import noop
 from tests.app.tasks import add_up
@@ -154,6 +155,29 @@ def test_errors_of_other_sorts_say_nothing_of_roles():
     with pytest.raises(ProgrammingError) as caught, transaction.atomic():
         noop.using(delay=1).enqueue()
     assert not hasattr(caught.value, "__notes__")
+
+
+VERBS = {
+    "retry": lambda: Job.objects.failed().retry(),
+    "cancel": Job.objects.cancel,
+    "reschedule": lambda: Job.objects.reschedule(timezone.now()),
+    "pause": lambda: queues.pause("default"),
+    "resume": lambda: queues.resume("default"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_who_only_produces_is_told_what_a_verb_needs(verb):
+    with (
+        Role("producer").assumed(),
+        pytest.raises(ProgrammingError, match="permission denied for table") as caught,
+        transaction.atomic(),
+    ):
+        VERBS[verb]()
+    assert (
+        "must have what an operator needs: SELECT on django_pgjobs_job" in caught.value.__notes__[0]
+    )
+    assert "manage.py pgjobs grants --operator ROLE" in caught.value.__notes__[0]
 
 
 # ------------------------------------------------------------------------------ what it cannot read
