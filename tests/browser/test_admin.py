@@ -16,7 +16,7 @@ from tests.browser.looks import keep, unreachable, unreadable
 from tests.db import rows
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.newest, pytest.mark.django_db(transaction=True)]
 
 
 def test_a_failed_job_is_found_opened_retried_and_seen_to_succeed(page, log_in, processes):
