@@ -80,7 +80,7 @@ class _Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.forking"],
             cwd=Path(__file__).parents[1],
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": "", "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
