@@ -79,6 +79,8 @@ FIGURES = {
 }
 RUNS = 4
 ALONE = {"admin", "claim_modes", "poison", "tasks"}  # nothing is compared with it
+# On a busy machine a job may start before its commit returns, and an idle worker do nothing for a second.
+SMALL_FIGURES = {"idle", "latency"}
 
 
 def groups():
@@ -104,8 +106,8 @@ def test_scenarios_print_a_table_and_json_with_ratios(scenarios):
         for name, figure in figures.items():
             if scenario == "admin":
                 assert figure["medians"]["django-pgjobs"] > 0, name
-            elif scenario == "latency":  # on a busy machine a job starts before its commit returns
-                assert figure["ratio"] is None or figure["ratio"] > 0, name
+            elif scenario in SMALL_FIGURES:
+                assert figure["ratio"] is None or figure["ratio"] >= 0, name
             elif scenario not in ALONE:
                 assert "MB per" in figure["unit"] or figure["ratio"] > 0, name
 
