@@ -17,6 +17,7 @@ from django.db.models import F, Q
 
 from django_pgjobs.models import Job, Worker
 from tests import ledger
+from tests.forking import POSSIBLE, Forked
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +60,12 @@ class Process:
         prefix: Sequence[str] = (),
     ) -> None:
         self._output = output
+        self._popen: subprocess.Popen[bytes] | Forked
         with output.open("wb") as file:
+            # Coverage is measured from the start of an interpreter.
+            if POSSIBLE and not prefix and "COVERAGE_PROCESS_CONFIG" not in environment:
+                self._popen = Forked(arguments, environment, output)
+                return
             self._popen = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "django", *arguments],
                 cwd=ROOT,

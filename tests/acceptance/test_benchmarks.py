@@ -13,6 +13,8 @@ import pytest
 from benchmarks import admin
 from benchmarks.__main__ import SCENARIOS
 
+pytestmark = pytest.mark.newest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -75,27 +77,39 @@ FIGURES = {
     "pgmq": {"consume, 20 at a time", "consume, 200 at a time", "send_batch", "send"},
     "admin": set(admin.UNITS),
 }
+RUNS = 4
 ALONE = {"admin", "claim_modes", "poison", "tasks"}  # nothing is compared with it
+# On a busy machine a job may start before its commit returns, and an idle worker do nothing for a second.
+SMALL_FIGURES = {"idle", "latency"}
 
 
-@pytest.mark.parametrize("scenario", FIGURES)
-def test_a_scenario_prints_a_table_and_json_with_ratios(scenario):
-    done = benchmark(scenario, *(f"--{name}={value}" for name, value in SMALL.items()))
+def groups():
+    """Return the scenarios in a few runs, each of which makes its tables once; the longest has its own."""
+    *names, longest = FIGURES
+    return [*(names[first::RUNS] for first in range(RUNS)), [longest]]
+
+
+@pytest.mark.parametrize("scenarios", groups(), ids=" ".join)
+def test_scenarios_print_a_table_and_json_with_ratios(scenarios):
+    done = benchmark(*scenarios, *(f"--{name}={value}" for name, value in SMALL.items()))
     assert done.returncode == 0, done.stderr
     *table, blank, text = done.stdout.splitlines()
     assert table[0].split("|")[2].strip() == "ratio"
-    assert len(table) == 2 + len(FIGURES[scenario])
+    assert len(table) == 2 + sum(len(FIGURES[scenario]) for scenario in scenarios)
     assert not blank
     result = json.loads(text)
     assert {"machine", "versions", "server", "options"} < set(result)
-    assert set(result["scenarios"]) == {scenario}
-    figures = result["scenarios"][scenario]["figures"]
-    assert set(figures) == FIGURES[scenario]
-    for figure in figures.values():
-        if scenario not in ALONE:
-            assert "MB per" in figure["unit"] or figure["ratio"] > 0
-        elif scenario == "admin":
-            assert figure["medians"]["django-pgjobs"] > 0
+    assert list(result["scenarios"]) == scenarios
+    for scenario in scenarios:
+        figures = result["scenarios"][scenario]["figures"]
+        assert set(figures) == FIGURES[scenario]
+        for name, figure in figures.items():
+            if scenario == "admin":
+                assert figure["medians"]["django-pgjobs"] > 0, name
+            elif scenario in SMALL_FIGURES:
+                assert figure["ratio"] is None or figure["ratio"] >= 0, name
+            elif scenario not in ALONE:
+                assert "MB per" in figure["unit"] or figure["ratio"] > 0, name
 
 
 def test_without_a_name_all_scenarios_are_meant():

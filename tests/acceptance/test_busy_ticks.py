@@ -11,6 +11,8 @@ from django_pgjobs.models import Job, Schedule
 from tests.app.probes import compute, hold_gil
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 LATER = timedelta(seconds=8)  # after the heartbeat that tells a worker that there are schedules
 
 

@@ -16,7 +16,7 @@ from django_pgjobs.models import Job
 from tests.app.probes import write_row
 from tests.processes import no_back_off
 
-pytestmark = pytest.mark.usefixtures("audited")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("audited")]
 JOBS = 2_000
 NO_REAPER = {"LEASE": 1_000, "HEARTBEAT": 400, "POLL": 0.1}
 

@@ -18,6 +18,8 @@ from tests.acceptance.test_silent_backends import CLAIMS
 from tests.processes import FAST, Processes
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 ROLE = "shop"  # superusers have connections of their own
 MOST = 25
 

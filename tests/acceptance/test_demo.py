@@ -16,6 +16,8 @@ import pytest
 
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 ROOT = Path(__file__).parents[2]
 MARK = "PGJOBS_TEST_MARK"
 TABLE = [

@@ -24,6 +24,8 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.newest
+
 ROOT = Path(__file__).parents[2]
 # It runs a server, says where, and waits to be ended in one way or another.
 PARENT = """

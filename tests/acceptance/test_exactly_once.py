@@ -12,6 +12,8 @@ from tests import audit
 from tests.app.probes import hold, record
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 
 def statuses() -> Counter[str]:
     return Counter(Job.objects.values_list("status", flat=True))

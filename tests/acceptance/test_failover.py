@@ -17,6 +17,8 @@ from tests.processes import Processes
 from tests.proxies import Proxy
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 SETTINGS = {"synchronous_commit": "on"}
 STANDBY = "pgjobs_standby"
 JOBS = 300

@@ -10,6 +10,8 @@ from tests.app.jobs import noop
 from tests.app.probes import hold
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 LEASE = {"LEASE": 4, "HEARTBEAT": 1, "POLL": 0.1}
 
 

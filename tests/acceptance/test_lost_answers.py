@@ -24,7 +24,7 @@ from tests.processes import FAST, no_back_off
 from tests.proxies import Proxy
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("audited")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("audited")]
 
 
 @pytest.fixture

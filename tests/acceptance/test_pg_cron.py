@@ -25,6 +25,7 @@ CONTROL = max(Path("/usr/share/postgresql").glob("*/extension/pg_cron.control"),
 BINARIES = CONTROL and Path("/usr/lib/postgresql") / CONTROL.parents[1].name / "bin"
 
 pytestmark = [
+    pytest.mark.newest,
     pytest.mark.skipif(not CONTROL, reason="no pg_cron in /usr/share/postgresql"),
     pytest.mark.skipif(not find_spec("pgmq"), reason="the page drains a queue of pgmq"),
 ]

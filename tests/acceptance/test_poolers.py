@@ -25,7 +25,7 @@ from tests.poolers import Pooler, needs_pgbouncer
 from tests.processes import CALM, FAST, no_back_off
 from tests.waiting import eventually
 
-pytestmark = [needs_pgbouncer, pytest.mark.usefixtures("audited")]
+pytestmark = [pytest.mark.newest, needs_pgbouncer, pytest.mark.usefixtures("audited")]
 
 READY = "Listening for wake-ups on the database 'other'"
 TOLD = "got a pooler in transaction mode"

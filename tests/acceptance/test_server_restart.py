@@ -13,6 +13,8 @@ from tests.acceptance.conftest import SAFE, processes_on
 from tests.processes import Process, Processes
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:

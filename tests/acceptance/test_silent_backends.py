@@ -22,6 +22,8 @@ from tests.acceptance.test_server_restart import enqueue, statuses
 from tests.processes import FAST, Processes
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 # How statements begin: the server shows a thousand bytes of each.
 CLAIMS = r"^\s*with (recursive|lane)"
 # The last of a worker's duties, after a heartbeat: half of that is how long it waits for a lock.

@@ -17,7 +17,7 @@ from tests.app.probes import hold, leave, record
 from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("audited")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("audited")]
 TOLD = {**FAST, "MAX_ATTEMPTS": 50}
 
 

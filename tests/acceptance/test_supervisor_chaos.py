@@ -19,7 +19,7 @@ from tests.app.probes import record
 from tests.processes import FAST, no_back_off
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("audited")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("audited")]
 OPTIONS = ("--processes", "2", "--threads", "2")
 
 

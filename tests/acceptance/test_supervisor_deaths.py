@@ -17,7 +17,7 @@ from tests.app.probes import allocate, hold, leave, record
 from tests.processes import no_back_off
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("audited")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("audited")]
 
 
 def all_final() -> bool:

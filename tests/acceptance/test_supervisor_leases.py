@@ -13,7 +13,7 @@ from tests.app.probes import hold, hold_gil, record
 from tests.processes import FAST, lives, no_back_off
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("audited")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("audited")]
 
 
 def done(key: str) -> bool:

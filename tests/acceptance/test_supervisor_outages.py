@@ -20,6 +20,8 @@ from tests.processes import FAST, Processes
 from tests.proxies import Proxy
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.fixture
 def processes(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Processes]:

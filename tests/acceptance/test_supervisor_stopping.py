@@ -57,7 +57,7 @@ def test_a_second_signal_does_not_wait_for_running_jobs(processes, number):
     supervisor.signal_group(number)
     eventually(is_stopping)
     supervisor.signal_group(number)
-    assert supervisor.wait(within=4) == 1
+    assert supervisor.wait(within=10) == 1
     assert_is_free_again()
 
 
@@ -85,7 +85,7 @@ def test_after_the_shutdown_timeout_running_jobs_go_back_at_once(processes):
     supervisor = busy_supervisor(processes, "--shutdown-timeout", "0.5")
     asked = time.monotonic()
     assert supervisor.stop() == 1
-    assert time.monotonic() - asked < 0.5 + 2
+    assert time.monotonic() - asked < 10  # not the lease of 20
     assert_is_free_again()
 
 
@@ -95,7 +95,7 @@ def test_a_handler_that_holds_the_gil_is_killed_and_its_job_recorded(processes):
     eventually(lambda: processes.ledger.starts("x"))
     asked = time.monotonic()
     assert supervisor.stop() == 1
-    assert 2 < time.monotonic() - asked < 0.5 + 2 + 2
+    assert 2 < time.monotonic() - asked < 10
     job = Job.objects.failed().get()
     assert job.last_error.endswith("still busy at the end of the shutdown timeout.")
 
@@ -104,7 +104,7 @@ def test_a_stop_while_the_children_still_start_is_quick_and_clean(processes):
     supervisor = processes.supervisor("--processes", "2")
     eventually(lambda: supervisor.children)
     supervisor.signal_group(signal.SIGINT)
-    assert supervisor.wait(within=4) == 0, supervisor.output
+    assert supervisor.wait(within=10) == 0, supervisor.output
     assert "Traceback" not in supervisor.output
     assert not Worker.objects.filter(died_at=None).exists()
 

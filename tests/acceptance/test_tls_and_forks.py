@@ -19,6 +19,8 @@ from tests.poolers import Pooler, needs_pgbouncer
 from tests.processes import CALM, Processes
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 # The wheel's server is built without TLS: a packaged one has it, and so has a PgBouncer before the wheel's.
 PACKAGED = max(Path("/usr/lib/postgresql").glob("1[5-9]/bin"), default=None)
 # Not an end of file: a fork of multiprocessing ends without closing the connection of its own.

@@ -32,6 +32,8 @@ from django_pgjobs.pgmq import peeks
 from tests import messages
 from tests.db import rows
 
+pytestmark = pytest.mark.newest
+
 ADMIN = "/admin/django_pgjobs/"
 SAID = ("title", "alt", "aria-label", "placeholder", "label")
 SAID_BY_SCRIPTS = (

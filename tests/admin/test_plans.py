@@ -21,7 +21,7 @@ from benchmarks import admin
 from django_pgjobs.windows import WINDOW
 from tests.db.plans import FIGURE, FORMERLY, JOB, WORKER, parsed, refill
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.newest, pytest.mark.django_db]
 
 FINISHED, MANY = 100_000, 50_000
 FILL = ";\n".join(

@@ -24,16 +24,16 @@ LARGEST_PICTURE = 100_000  # bytes
 QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
-@pytest.fixture
-def chromium(monkeypatch) -> Iterator[sync_api.Browser]:
-    """A browser of this test alone: Playwright's loop in this thread would disturb others."""
-    # Because of that loop Django would take every query here for one of async code.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[sync_api.Browser]:
+    """A browser of these tests alone: Playwright's loop in this thread would disturb others."""
     found = next(filter(None, map(shutil.which, NAMES)), "")
     name, *options = shlex.split(os.environ.get("PGJOBS_TEST_CHROMIUM", found)) or [""]
     if not name or not (command := shutil.which(name)):
         pytest.skip(f"no Chromium: {name or ' nor '.join(NAMES)} is not on the PATH")
-    with sync_api.sync_playwright() as playwright:
+    with pytest.MonkeyPatch.context() as patch, sync_api.sync_playwright() as playwright:
+        # Because of that loop Django would take every query here for one of async code.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         browser = playwright.chromium.launch(
             executable_path=command, args=[*options, *QUIET], headless=True
         )

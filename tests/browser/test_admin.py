@@ -16,7 +16,7 @@ from tests.browser.looks import keep, unreachable, unreadable
 from tests.db import rows
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.newest, pytest.mark.django_db(transaction=True)]
 
 
 def test_a_failed_job_is_found_opened_retried_and_seen_to_succeed(page, log_in, processes):
@@ -196,6 +196,7 @@ def visited_of_pgmq(page, dead) -> Iterator[str]:
     page.goto(f"/admin/django_pgjobs_pgmq/queuerecord/{pages['dead-letters']}")
     page.get_by_label("Select message 1", exact=True).check()
     page.get_by_role("button", name="Redrive selected messages").click()
+    page.get_by_label("Into the queue").wait_for()
     yield "redrive"
     page.get_by_label("Into the queue").fill("nowhere")
     page.get_by_role("button", name="Redrive", exact=True).click()

@@ -10,6 +10,8 @@ from django import VERSION
 from example_project.stage import set_up
 from tests.browser.looks import unreadable
 
+pytestmark = pytest.mark.newest
+
 
 @pytest.fixture(scope="module")
 def shop():

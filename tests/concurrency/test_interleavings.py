@@ -20,6 +20,8 @@ from tests.concurrency.hand_session import (
     is_serialization_failure,
 )
 
+pytestmark = pytest.mark.newest
+
 ENDINGS = ("commits", "commits last", "rolls back", "dies", "commits before the other begins")
 ORDERS = list(product((READ_COMMITTED, REPEATABLE_READ), ENDINGS))
 OPENINGS = [

@@ -20,7 +20,7 @@ from tests.db.limited import claimer, declare, taken
 from tests.db.rows import ids, make
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("audited", "kinds")
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("audited", "kinds")]
 
 WORKERS, JOBS, KEYS = 4, 60, 2
 

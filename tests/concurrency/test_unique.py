@@ -31,6 +31,8 @@ from tests.concurrency.hand_session import (
 from tests.db.rows import claim_of
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.newest
+
 DAY = datetime.timedelta(days=1)
 THREADS, ROUNDS, KEYS = 8, 15, 5
 

@@ -11,6 +11,8 @@ from django.core.management import load_command_class
 
 from tests.contract import pages
 
+pytestmark = pytest.mark.newest
+
 _COMMAND = re.compile(r"manage\.py (runjobs|reapjobs|pgjobs|pgmq)([^`\n>]*)")
 
 

@@ -10,6 +10,8 @@ import pytest
 from tests.contract import pages
 from tests.contract.projects import TUTORIAL, new_project
 
+pytestmark = pytest.mark.newest
+
 TASKS = "docs/how-to/django-tasks.md"
 RUN_APART = {TUTORIAL, TASKS, "README.md"}
 if find_spec("pgmq") is None:

@@ -12,6 +12,8 @@ import pytest
 from tests.contract import pages
 from tests.contract.projects import SETTINGS, new_project
 
+pytestmark = pytest.mark.newest
+
 README = "README.md"
 MODELS = """
 from django.db import models

@@ -13,7 +13,7 @@ from django_pgjobs import conf, functions, reaper, upkeep
 from django_pgjobs.models import Figure, Gate, Job, Worker
 from tests.db.rows import AGO, FUTURE, execute, make, make_worker, row
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.newest, pytest.mark.django_db]
 
 DAY = datetime.timedelta(days=1)
 SIGNATURES = [one.signature for one in functions.functions()]

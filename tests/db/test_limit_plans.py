@@ -17,7 +17,7 @@ from tests.db.limited import claimer, declare
 from tests.db.plans import JOB, WORKER, explain
 from tests.db.test_plans import KEYED_INDEX, QUEUE, RUNNING_INDEX, modes, session  # noqa: F401 -- a fixture
 
-pytestmark = pytest.mark.django_db  # for the test database alone
+pytestmark = [pytest.mark.newest, pytest.mark.django_db]  # for the test database alone
 
 MANY = 100_000
 DUE_INDEX = "pgjobs_job_keyed_due"

@@ -20,7 +20,7 @@ from django_pgjobs import inserts, statements, upkeep
 from django_pgjobs.claims import Claimer
 from tests.db.plans import DUE, FORMERLY, JOB, WORKER, explain, refill
 
-pytestmark = pytest.mark.django_db  # for the test database alone
+pytestmark = [pytest.mark.newest, pytest.mark.django_db]  # for the test database alone
 
 BATCH = 100
 ANY = ()  # settings of the planner: on a connection of the project

@@ -18,7 +18,7 @@ from tests.app.jobs import add, boom, noop
 from tests.db import rows
 from tests.roles import Role, each, execute, sql
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.newest, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

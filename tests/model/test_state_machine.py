@@ -18,6 +18,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.model import driver
 from tests.model.machine import KINDS, Lifecycle
 
+pytestmark = pytest.mark.newest
+
 VARIABLE = "PGJOBS_TEST_EXAMPLES"
 EXAMPLES, STEPS = 15, 40
 
