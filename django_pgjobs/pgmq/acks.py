@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 
 from django_pgjobs.pgmq import calls
 from django_pgjobs.pgmq.consumers import Consumer
-from django_pgjobs.pgmq.dead_letters import bury_params
+from django_pgjobs.pgmq.dead_letters import ERROR, bury_params
 from django_pgjobs.pgmq.names import table_of
 from django_pgjobs.sessions import Execute, Rows
-
-ERROR = "x-pgjobs-error"  # the header that says what the last handler failed of
 
 # All are run by the pump of a consumer, the first two by its threads too, where the handler is atomic. Raw: one
 # statement for many messages, each with its own read_ct. By the primary key.

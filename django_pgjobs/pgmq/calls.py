@@ -143,8 +143,8 @@ BURY = """
 """
 
 # Run by DeadLetters.redrive(): one statement, as above. What another one is moving is passed over, and so is,
-# before it is counted, what has nowhere to go; headers that were null are null again. The n-th message is seen
-# n - 1 intervals later.
+# before it is counted, what has nowhere to go; headers that were null are null again, and the error is gone, for the
+# reads are counted anew. The n-th message is seen n - 1 intervals later.
 REDRIVE = """
     with chosen as (
         select q.msg_id, meta.queue_name as target
@@ -155,7 +155,8 @@ REDRIVE = """
     ), moved as (
         delete from {table} as q using chosen where q.msg_id = chosen.msg_id
         returning q.msg_id, target, message, case jsonb_typeof(headers)
-            when 'object' then nullif(headers - %(key)s::text, '{{}}') else headers end as headers
+            when 'object' then nullif(headers - %(key)s::text - %(error)s::text, '{{}}')
+            else headers end as headers
     ), ranked as (
         select *, row_number() over (order by msg_id) - 1 as place from moved
     )

@@ -1,7 +1,7 @@
 """Dead letters: messages that nobody could handle, in a queue of their own, with what is known of each.
 
 Where a message comes from, and why it is here, stands in its headers under one key, which goes when it is
-driven back.
+driven back, together with the error of its last handler: its reads begin anew.
 
 Invariant: a message moves from one queue to another in one statement, as the JSON that it is: it is never in
 both, and never in none.
@@ -23,6 +23,7 @@ from django_pgjobs.refusals import shown
 from django_pgjobs.sessions import Rows
 
 KEY = "x-pgjobs-dead-letter"
+ERROR = "x-pgjobs-error"  # the header that says what the last handler failed of, at which read
 
 SLOWEST, FASTEST = 0.001, 1_000_000.0  # messages a second
 
@@ -100,6 +101,7 @@ class DeadLetters:
         rows = self._call(
             calls.REDRIVE.format(table=table_of(self.name)),
             "operator",
+            error=ERROR,
             ids=None if messages is None else ids_of(messages),
             into=None if into is None else check_name(into),
             interval=0.0 if rate is None else 1 / check_rate(rate),

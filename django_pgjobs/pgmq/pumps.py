@@ -22,12 +22,14 @@ from django_pgjobs import failures, sessions
 from django_pgjobs.exceptions import PgJobsError
 from django_pgjobs.outages import Outage
 from django_pgjobs.pgmq import calls
-from django_pgjobs.pgmq.acks import ERROR, Acks, Held
+from django_pgjobs.pgmq.acks import Acks, Held
 from django_pgjobs.pgmq.allowances import Allowance
 from django_pgjobs.pgmq.consumers import Consumer
+from django_pgjobs.pgmq.dead_letters import ERROR
 from django_pgjobs.pgmq.grants import tables_of
 from django_pgjobs.pgmq.hands import Ended, Hands, Inbox, Late
 from django_pgjobs.pgmq.messages import read
+from django_pgjobs.plurals import counted
 from django_pgjobs.sessions import DATABASE_ERRORS, Session
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -303,7 +305,7 @@ class Pump:
                 self._fail(self._ended[0], error)
             del self._ended[0]
         while self._worn:
-            self._give_up(self._worn[0], _last_error(self._worn[0]))
+            self._give_up(self._worn[0], _why_worn(self._worn[0]))
             del self._worn[0]
 
     def _fail(self, ended: Ended, error: BaseException) -> None:
@@ -354,10 +356,17 @@ class Pump:
             logger.log(level, text, held.id, self._name, *facts, extra=extra)
 
 
-def _last_error(held: Held) -> str:
-    """Return what the last handler failed of, as far as it is known."""
+def _why_worn(held: Held) -> str:
+    """Return why a message has been read too often: no handler came to its end, or not since the last error."""
+    reads = held.read_ct - 1  # the last read only found that out
     headers = read(held.headers)
     error = headers.get(ERROR) if isinstance(headers, dict) else None
-    if isinstance(error, dict) and {"error", "message"} <= error.keys():
-        return failures.summary(error)
-    return f"It was read {held.read_ct - 1} times, and no handler came to its end."
+    if isinstance(error, dict) and {"error", "message", "read_ct"} <= error.keys():
+        failed_at = error["read_ct"]
+        if type(failed_at) is int and 1 <= failed_at <= reads:
+            last, silent = failures.summary(error), reads - failed_at
+            if not silent:
+                return last
+            of_these = "the last" if silent == 1 else f"the last {silent}"
+            return f"It was read {reads} times; {of_these} ended without a word (before that: {last})."
+    return f"It was read {counted(reads, 'time')}, and no handler came to its end."

@@ -16,8 +16,9 @@ from django_pgjobs import job, leftovers
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.models import Job
 from django_pgjobs.pgmq import DeadLetters, Queue, consumer, consumers
-from django_pgjobs.pgmq.acks import ERROR, Acks
+from django_pgjobs.pgmq.acks import Acks
 from django_pgjobs.pgmq.crew import Crew
+from django_pgjobs.pgmq.dead_letters import ERROR
 from django_pgjobs.sessions import Session, execute_on_django
 from django_pgjobs.worker_options import WorkerOptions
 from tests.app.jobs import noop
@@ -212,6 +213,68 @@ def test_a_message_that_was_read_too_often_is_not_handled_any_more(committed):
     drain()
 
     assert seen == ["fine"]
+    [letter] = DeadLetters("emails_dead").peek()
+    assert letter.reason == "It was read 3 times, and no handler came to its end."
+
+
+@pytest.mark.parametrize(
+    ("silent", "reason"),
+    [
+        (0, "ValueError: no such address"),
+        (
+            1,
+            "It was read 2 times; the last ended without a word (before that: ValueError: no such address).",
+        ),
+        (
+            2,
+            "It was read 3 times; the last 2 ended without a word (before that: ValueError: no such address).",
+        ),
+    ],
+)
+def test_the_reason_is_what_came_after_the_last_error(committed, silent, reason):
+    def fail(_):
+        raise ValueError("no such address")
+
+    consumer("emails")(fail)
+    committed.send(1)
+    drain()
+    committed.set_vt(column("msg_id"), 0)
+    for _ in range(silent):  # as a process does that is killed
+        committed.read(vt=0)
+
+    consumer("emails", max_reads=1, dead_letter="emails_dead")(fail)
+    drain()
+
+    [letter] = DeadLetters("emails_dead").peek()
+    assert letter.reason == reason
+
+
+def test_what_is_redriven_begins_afresh(committed):
+    @consumer("emails", max_reads=1, dead_letter="emails_dead")
+    def fail(_):
+        raise ValueError("no such address")
+
+    committed.send(1, headers={"trace": "t1"})
+    drain()
+    DeadLetters("emails_dead").redrive()
+    [message] = committed.read(vt=0)  # and the process is killed
+    drain()
+
+    assert message.headers == {"trace": "t1"}
+    [letter] = DeadLetters("emails_dead").peek()
+    assert letter.reason == "It was read 1 time, and no handler came to its end."
+
+
+@pytest.mark.parametrize("read_ct", [7, -1, 0, "1", True, None])
+def test_an_error_of_no_read_of_this_message_is_no_reason(committed, read_ct):
+    consumer("emails", max_reads=3, dead_letter="emails_dead")(print)
+    error = {"error": "builtins.ValueError", "message": "of another one", "read_ct": read_ct}
+    committed.send(1, headers={ERROR: error})
+    for _ in range(3):
+        committed.read(vt=0)
+
+    drain()
+
     [letter] = DeadLetters("emails_dead").peek()
     assert letter.reason == "It was read 3 times, and no handler came to its end."
 
