@@ -115,9 +115,16 @@ class Queue:
 
         Raises:
             InvalidPayload: a message or its headers cannot be stored.
-            InvalidOption: the delay is none, or there are more or fewer headers than messages.
+            InvalidOption: the delay is none, what was given is one message, or there are more or fewer
+                headers than messages.
 
         """
+        # What has keys or characters is one message, whatever it may be iterated by.
+        is_one = isinstance(messages, Mapping | str | bytes | bytearray)
+        if is_one or not isinstance(messages, Iterable):
+            raise InvalidOption(
+                f"messages must be an iterable of messages, got {shown(messages)}. send() sends one."
+            )
         texts = [written(message) for message in messages]
         if headers is not None and len(headers) != len(texts):
             raise InvalidOption(
@@ -270,5 +277,7 @@ def whole(what: str, given: Delay) -> int:
 def count(what: str, given: int) -> int:
     """Return a number of messages to ask for, or raise `InvalidOption`."""
     if type(given) is not int or not 1 <= given <= _INT32:
-        raise InvalidOption(f"{what} must be a whole number from 1, got {shown(given)}.")
+        raise InvalidOption(
+            f"{what} must be a whole number from 1 to {_INT32}, got {shown(given)}."
+        )
     return given

@@ -141,6 +141,12 @@ def test_a_batch_of_nothing_is_nothing_and_one_with_other_headers_is_refused(que
         queue.send_batch([1, 2], headers=[None])
 
 
+@pytest.mark.parametrize("one", [{"a": 1, "b": 2}, "abc", b"abc", bytearray(b"abc"), 5, None])
+def test_one_message_is_no_batch(queue, django_assert_num_queries, one):
+    with django_assert_num_queries(0), pytest.raises(InvalidOption, match=r"send\(\) sends one\."):
+        queue.send_batch(one)
+
+
 @pytest.mark.parametrize("delay", [3600, 3600.5, HOUR, "at"])
 def test_a_delayed_message_is_seen_later(queue, delay):
     at = timezone.now() + HOUR
@@ -198,7 +204,7 @@ def test_reading_takes_no_more_than_asked_and_the_oldest_first(queue):
 @pytest.mark.parametrize("qty", [0, -1, 1.5, True, 2**31])
 def test_a_quantity_is_a_number_of_messages(queue, qty):
     for act in (queue.read, queue.pop):
-        with pytest.raises(InvalidOption, match="qty must be a whole number"):
+        with pytest.raises(InvalidOption, match="qty must be a whole number from 1 to 2147483647"):
             act(qty=qty)
 
 
