@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, register
+
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.pgmq.dead_letters import DeadLetters
 from django_pgjobs.pgmq.queues import Queue, count, whole
@@ -106,6 +109,22 @@ def consumer(  # noqa: PLR0913 -- every option of a consumer
 def consumers() -> dict[str, Consumer]:
     """Return all that are declared, by the names of their queues."""
     return dict(_consumers)
+
+
+@register  # here, since an app that is not listed registers nothing
+def check_app(**_kwargs: Any) -> list[CheckMessage]:
+    """Report consumers that never run, for the app is not listed: pgjobs.E062."""
+    if not _consumers or apps.is_installed("django_pgjobs.pgmq"):
+        return []
+    names = ", ".join(sorted(one.queue.name for one in _consumers.values()))
+    return [
+        Error(
+            f"The app django_pgjobs.pgmq must be installed where there are consumers, got consumers of {names}.",
+            hint="Add 'django_pgjobs.pgmq' to INSTALLED_APPS, and run manage.py migrate: until then runjobs "
+            "passes over them.",
+            id="pgjobs.E062",
+        )
+    ]
 
 
 def _check(new: Consumer) -> None:

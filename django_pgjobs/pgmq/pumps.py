@@ -368,5 +368,7 @@ def _why_worn(held: Held) -> str:
             if not silent:
                 return last
             of_these = "the last" if silent == 1 else f"the last {silent}"
-            return f"It was read {reads} times; {of_these} ended without a word (before that: {last})."
+            return (
+                f"It was read {reads} times; {of_these} ended without a word (before that: {last})."
+            )
     return f"It was read {counted(reads, 'time')}, and no handler came to its end."

@@ -21,7 +21,7 @@ from django.db.migrations.state import ProjectState
 from django.db.migrations.writer import OperationWriter
 
 from django_pgjobs.exceptions import InvalidOption, PgmqMissing
-from django_pgjobs.pgmq import Queue, checks, list_queues
+from django_pgjobs.pgmq import Queue, checks, consumers, list_queues
 from django_pgjobs.pgmq.operations import CreateQueue, InstallPgmq
 
 LABEL = "django_pgjobs_pgmq"
@@ -303,6 +303,38 @@ def test_without_the_app_a_project_has_nothing_of_it():
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_a_consumer_that_never_runs_for_the_app_is_not_listed_is_told():
+    done = python(
+        "import django\n"
+        "from django.conf import settings\n"
+        "from django.core.checks import run_checks\n"
+        "from tests.settings import DATABASES\n"
+        "settings.configure(INSTALLED_APPS=['django.contrib.contenttypes', 'django_pgjobs'],\n"
+        "    DATABASES=DATABASES, USE_TZ=True)\n"
+        "django.setup()\n"
+        "from django_pgjobs.pgmq import Queue, consumer\n"
+        "Queue('emails')\n"
+        "assert run_checks() == []\n"
+        "consumer('emails')(print)\n"
+        "consumer('clicks')(print)\n"
+        "[error] = run_checks()\n"
+        "print(error.id, error.msg, error.hint, sep='\\n')\n"
+    )
+
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[0] == "pgjobs.E062"
+    assert "consumers of clicks, emails" in said[1]
+    assert said[2].startswith("Add 'django_pgjobs.pgmq' to INSTALLED_APPS")
+
+
+def test_with_the_app_nothing_is_told_of_consumers(monkeypatch):
+    monkeypatch.setattr(consumers, "_consumers", {})
+    consumers.consumer("emails")(print)
+
+    assert consumers.check_app() == []
 
 
 def test_queues_work_where_pgmq_is_and_the_app_is_not_listed(owner):
