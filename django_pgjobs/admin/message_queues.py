@@ -270,13 +270,13 @@ def _said(error: Exception) -> str:
 
 
 def _row(figures: peeks.Figures) -> dict[str, Any]:
-    """Return what the list shows of a queue; one whose table or name is odd has no page."""
+    """Return what the list shows of a queue; one whose table or name is odd has no page, nor one that browsers fold."""
     try:
         Queue(figures.queue)
     except InvalidOption:
         has_page = False
     else:
-        has_page = figures.length is not None
+        has_page = figures.length is not None and figures.queue not in {".", ".."}
     return {
         "figures": figures,
         "object_id": quote(figures.queue) if has_page else None,

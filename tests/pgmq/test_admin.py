@@ -335,6 +335,14 @@ def test_every_name_has_its_page(as_user, db, name):
     assert told(answer) == ["Purge: 1 message."]
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_browsers_fold_is_listed_without_a_page(as_user, db, name):
+    Queue(name).create()
+    answer = as_user("viewer").get(LIST)
+    assert [row["figures"].queue for row in answer.context["queues"]] == [name]
+    assert not [one for one in Shape(answer.text).links if one.endswith("/change/")]
+
+
 def test_a_name_that_other_programs_gave_is_listed_without_a_page(as_user, queue):
     with connection.cursor() as cursor:
         cursor.execute("select pgmq.create('Shouted')")
