@@ -23,7 +23,7 @@ from django_pgjobs.refusals import shown
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-_consumers: dict[str, Consumer] = {}
+_consumers: dict[Queue, Consumer] = {}
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,21 @@ def consumer(  # noqa: PLR0913 -- every option of a consumer
     def declare(handler: Handler) -> Handler:
         new = declared(handler=handler)
         _check(new)
-        _consumers[queue] = new
+        _consumers[source] = new
         return handler
 
     return declare
 
 
-def consumers() -> dict[str, Consumer]:
-    """Return all that are declared, by the names of their queues."""
+def consumers() -> dict[Queue, Consumer]:
+    """Return all that are declared, by their queues."""
     return dict(_consumers)
+
+
+def named(name: str, alias: str) -> list[Consumer]:
+    """Return the consumer of the queue of this name: where several databases have one, that of this database."""
+    found = [one for one in _consumers.values() if one.queue.name == name]
+    return [one for one in found if one.queue.alias == alias] or found
 
 
 @register  # here, since an app that is not listed registers nothing
@@ -140,13 +146,14 @@ def _check(new: Consumer) -> None:
             f"atomic must be False for the async handler {name}, got True. Django has no transactions "
             "in async code."
         )
-    other = _consumers.get(new.queue.name)
-    if other is not None and _place(other.handler) != name:
-        raise InvalidOption(
-            f"The queue {new.queue.name!r} must have one consumer, got {name} and "
-            f"{_place(other.handler)}. "
-            "Send to two queues, or call both from one handler."
-        )
+    for queue, other in _consumers.items():
+        is_same = queue.name == new.queue.name and queue.alias == new.queue.alias
+        if is_same and (queue, _place(other.handler)) != (new.queue, name):
+            raise InvalidOption(
+                f"The queue {new.queue.name!r} must have one consumer, got {name} and "
+                f"{_place(other.handler)}. "
+                "Send to two queues, or call both from one handler."
+            )
 
 
 def _place(handler: Callable[..., Any]) -> str:

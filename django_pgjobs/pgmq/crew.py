@@ -37,7 +37,7 @@ class Crew(Companion):
         self._listeners: list[_QueueListener] = []
 
     def __str__(self) -> str:
-        return f"messages of {', '.join(consumer.queue.name for consumer in self._consumers)}"
+        return f"messages of {', '.join(map(self._name, self._consumers))}"
 
     @property
     def busy(self) -> int:
@@ -110,6 +110,11 @@ class Crew(Companion):
         leave_by = time.monotonic() + _LAST_WRITES
         for pump in self._pumps:
             pump.join(max(0.0, leave_by - time.monotonic()))
+
+    def _name(self, consumer: Consumer) -> str:
+        queue = consumer.queue
+        where = "" if queue.alias == self._options.database else f" on {queue.alias!r}"
+        return f"{queue.name}{where}"
 
     def _pump(self, consumer: Consumer, wake: Callable[[], None]) -> Pump:
         options, inbox = self._options, Inbox()

@@ -10,8 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from django_pgjobs import rights
 from django_pgjobs.exceptions import PgJobsError, PgmqMissing, PrivilegeMissing, QueueMissing
 from django_pgjobs.pgmq import calls, grants
-from django_pgjobs.pgmq.consumers import Consumer
-from django_pgjobs.pgmq.consumers import consumers as declared
+from django_pgjobs.pgmq.consumers import Consumer, named
 from django_pgjobs.roles import Privilege, Roles
 from django_pgjobs.sessions import Execute
 
@@ -45,8 +44,9 @@ def granting(execute: Execute, alias: str, roles: Roles, queues: Sequence[str]) 
     """
     letters = [
         one.dead_letters.name
-        for name, one in declared().items()
-        if name in queues and one.dead_letters is not None
+        for name in queues
+        for one in named(name, alias)
+        if one.dead_letters is not None
     ]
     names = [*queues, *letters]
     there = calls.tables(execute, [*grants.tables_of(names), "meta", grants.THROTTLE])

@@ -1000,6 +1000,63 @@ def test_it_is_said_what_is_run(committed, capsys):
     ]
 
 
+@pytest.fixture
+def elsewhere(committed):
+    """A queue of the same name, on another database."""
+    queue = Queue("emails", using="other")
+    queue.create()
+    yield queue
+    queue.drop()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize(
+    ("arguments", "handled"),
+    [
+        ((), ["here", "there"]),
+        (("--pgmq", "emails"), ["here"]),
+        (("--pgmq", "emails", "--database", "other"), ["there"]),
+        (("--queues", "default"), []),
+    ],
+)
+def test_each_database_has_a_consumer_of_its_queue(committed, elsewhere, arguments, handled):
+    seen = []
+    consumer("emails")(lambda message: seen.append(("here", message)))
+
+    @consumer("emails", using="other")
+    def handle(message):
+        seen.append(("there", message))
+
+    committed.send("here")
+    elsewhere.send("there")
+
+    drain(*arguments)
+
+    assert sorted(seen) == [(where, where) for where in handled]
+
+
+def test_grants_take_along_the_dead_letters_of_this_database(queue, capsys):
+    consumer("emails")(print)
+    consumer("emails", using="other", dead_letter="dead_there")(print)
+
+    call_command("pgmq", "grants", "emails", "--worker", "jobs")
+
+    assert "dead_there" not in capsys.readouterr().out
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_queue_of_another_database_alone_is_found_by_its_name(elsewhere, capsys):
+    seen = []
+    consumer("emails", using="other")(seen.append)
+    elsewhere.send("there")
+
+    call_command("runjobs", "--drain", "--pgmq", "emails")
+
+    assert seen == ["there"]
+    said = "Running messages of emails on 'other' in this process."
+    assert capsys.readouterr().err.splitlines()[0] == said
+
+
 def test_a_queue_without_a_consumer_is_a_usage_error(committed):
     consumer("emails")(print)
 
@@ -1027,7 +1084,7 @@ def test_the_handler_stays_the_function_that_it_is():
         return 2 * n
 
     assert double(4) == 8
-    assert list(consumers.consumers()) == ["emails"]
+    assert list(consumers.consumers()) == [Queue("emails")]
 
 
 async def asynchronous(_):
@@ -1064,3 +1121,9 @@ def test_a_queue_has_one_consumer():
 
     with pytest.raises(InvalidOption, match=r"must have one consumer, got .*second and .*first"):
         consumer("emails")(second)
+    with pytest.raises(InvalidOption, match="must have one consumer"):
+        consumer("emails", using="default")(second)  # the routers give it too
+    with pytest.raises(InvalidOption, match="must have one consumer"):
+        consumer("emails", using="default")(first)  # it would be read twice
+    consumer("emails", using="other")(second)
+    assert list(consumers.consumers()) == [Queue("emails"), Queue("emails", "other")]

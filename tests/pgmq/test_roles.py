@@ -119,7 +119,7 @@ def test_a_schema_that_may_not_be_used_is_told_with_all_else(committed, as_role)
         CommandError, match="got no USAGE on the schema pgmq, no SELECT on"
     ) as caught:
         call_command("runjobs", "--drain", "--pgmq", "emails", verbosity=0)
-    for privilege in needed_by(consumers.consumers()["emails"]):
+    for privilege in needed_by(consumers.named("emails", "default")[0]):
         assert privilege.table in str(caught.value)
 
 

@@ -187,17 +187,18 @@ def _crew(chosen: WorkerOptions, names: list[str] | None) -> Companion:
             "--pgmq must not be given without pgmq. Add 'django_pgjobs.pgmq' to INSTALLED_APPS.",
             returncode=2,
         )
-    from django_pgjobs.pgmq.consumers import consumers  # noqa: PLC0415 -- an app of its own
+    from django_pgjobs.pgmq.consumers import consumers, named  # noqa: PLC0415 -- an app of its own
     from django_pgjobs.pgmq.crew import Crew  # noqa: PLC0415 -- likewise
 
-    declared = consumers()
     if names is None:
-        names = [] if chosen.queues is not None else list(declared)
-    if unknown := [name for name in names if name not in declared]:
-        known = ", ".join(sorted(declared)) or "none"
+        crew = [] if chosen.queues is not None else list(consumers().values())
+        return Crew(crew, chosen) if crew else NOBODY
+    found = {name: named(name, chosen.database) for name in names}
+    if unknown := [name for name in names if not found[name]]:
+        known = ", ".join(sorted({queue.name for queue in consumers()})) or "none"
         raise CommandError(
             f"--pgmq must name queues that have a consumer, got {', '.join(unknown)}. Those that have are: "
             f"{known}.",
             returncode=2,
         )
-    return Crew([declared[name] for name in names], chosen) if names else NOBODY
+    return Crew([one for these in found.values() for one in these], chosen)
