@@ -54,6 +54,7 @@ def consumer(  # noqa: PLR0913 -- every option of a consumer
     dead_letter: str | None = None,
     atomic: bool = False,
     delete: bool = False,
+    plain: bool = False,
     using: str | None = None,
 ) -> Callable[[Handler], Handler]:
     """Declare a function, sync or async, as the handler of a queue's messages. It stays as it is.
@@ -70,6 +71,7 @@ def consumer(  # noqa: PLR0913 -- every option of a consumer
         atomic: whether the handler's writes and the end of the message are one transaction. Not for
             async handlers.
         delete: whether a message that was handled is deleted instead of archived.
+        plain: whether the handler is given the JSON as it is, so that a message can name no row of a model.
         using: the alias of the database; by default the one that the routers give.
 
     Raises:
@@ -77,7 +79,7 @@ def consumer(  # noqa: PLR0913 -- every option of a consumer
             one argument, or the queue has another consumer.
 
     """
-    source = Queue(queue, using)
+    source = Queue(queue, using, plain=plain)
     seconds = whole("vt", vt)
     if seconds < 1:
         raise InvalidOption(f"vt must be at least 1 second, got {shown(vt)}. Choose 30, say.")

@@ -46,7 +46,7 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The messages in the queue `name`, where those go that nobody could handle.
+    """The messages in the queue `name`, where those go that nobody could handle; `plain` as a `Queue` is.
 
     Raises:
         InvalidOption: pgmq can have no queue of this name.
@@ -55,11 +55,12 @@ class DeadLetters:
 
     name: str
     using: str | None = None
+    plain: bool = field(default=False, kw_only=True, compare=False)
     queue: Queue = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the name."""
-        object.__setattr__(self, "queue", Queue(self.name, self.using))
+        object.__setattr__(self, "queue", Queue(self.name, self.using, plain=self.plain))
 
     def bury(self, source: Queue, message: Message, reason: str) -> int | None:
         """Move a message that was read from `source` here; return its new id.
@@ -76,7 +77,12 @@ class DeadLetters:
         sql = calls.PEEK.format(table=table_of(self.name))
         rows = self._call(sql, "viewer", qty=count("qty", qty), after=after)
         return [
-            _letter(message_id, died_at, read(message), read(headers))
+            _letter(
+                message_id,
+                died_at,
+                read(message, plain=self.plain),
+                read(headers, plain=self.plain),
+            )
             for message_id, _, died_at, _, message, headers in rows
         ]
 

@@ -150,7 +150,7 @@ class Threads:
         return Ended(held, error, time.perf_counter() - began, acknowledged)
 
     def _handle(self, held: Held) -> None:
-        self._consumer.handler(read(held.text))
+        self._consumer.handler(read(held.text, plain=self._consumer.queue.plain))
 
     def _handle_atomically(self, held: Held) -> None:
         """Handle and acknowledge in one transaction; return only if that is committed."""
@@ -241,8 +241,9 @@ class Loop:
         calls, began = self._lanes.enter(), time.perf_counter()
         error: BaseException | None = None
         try:
-            asks = held.text is not None and payloads.names_instance(held.text)
-            message = await sync_to_async(read)(held.text) if asks else read(held.text)
+            text, plain = held.text, self._consumer.queue.plain
+            asks = not plain and text is not None and payloads.names_instance(text)
+            message = await sync_to_async(read)(text) if asks else read(text, plain=plain)
             await self._consumer.handler(message)
         # As in the threads. SystemExit and KeyboardInterrupt would also end the event loop.
         except BaseException as raised:  # noqa: BLE001

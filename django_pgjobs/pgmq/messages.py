@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,14 +78,13 @@ def written_headers(headers: object) -> str | None:
     )
 
 
-def read(text: str | None) -> Any:
-    """Return what a JSON text says, whoever wrote it."""
+def read(text: str | None, *, plain: bool = False) -> Any:
+    """Return what a JSON text says, whoever wrote it; `plain` as JSON alone, so that it can name no row."""
     if text is None:
         return None
-    try:
-        return payloads.decode_value(text, root="message")
-    except InvalidPayload:
-        pass
+    if not plain:
+        with suppress(InvalidPayload):
+            return payloads.decode_value(text, root="message")
     try:
         return json.loads(text)
     except (ValueError, RecursionError):  # an int of too many digits, or too deep

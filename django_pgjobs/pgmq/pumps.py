@@ -359,7 +359,7 @@ class Pump:
 def _why_worn(held: Held) -> str:
     """Return why a message has been read too often: no handler came to its end, or not since the last error."""
     reads = held.read_ct - 1  # the last read only found that out
-    headers = read(held.headers)
+    headers = read(held.headers, plain=True)
     error = headers.get(ERROR) if isinstance(headers, dict) else None
     if isinstance(error, dict) and {"error", "message", "read_ct"} <= error.keys():
         failed_at = error["read_ct"]

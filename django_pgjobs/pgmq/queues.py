@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
@@ -42,6 +42,8 @@ class Queue:
     after the server said so, so that a transaction which was open is over. Every other refusal comes before
     any SQL.
 
+    A `plain` one returns messages as the JSON that they are: what other programs send can name no row of a model.
+
     Raises:
         InvalidOption: pgmq can have no queue of this name.
 
@@ -49,6 +51,7 @@ class Queue:
 
     name: str
     using: str | None = None
+    plain: bool = field(default=False, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         """Check the name."""
@@ -210,7 +213,14 @@ class Queue:
 
     def _messages(self, sql: str, **params: Any) -> list[Message]:
         return [
-            Message(message_id, read_ct, enqueued_at, vt, read(message), read(headers))
+            Message(
+                message_id,
+                read_ct,
+                enqueued_at,
+                vt,
+                read(message, plain=self.plain),
+                read(headers, plain=self.plain),
+            )
             for message_id, read_ct, enqueued_at, vt, message, headers in self._call(sql, **params)
         ]
 

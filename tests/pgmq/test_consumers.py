@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from contextlib import ExitStack, contextmanager
@@ -78,6 +79,10 @@ def column(name, table="q_emails"):
         return [value for (value,) in cursor.fetchall()]
 
 
+def stored_json(table):
+    return [json.loads(text) for text in column("message::text", table)]
+
+
 def counts():
     return tuple(len(column("1", table)) for table in ("q_emails", "a_emails", "q_emails_dead"))
 
@@ -120,6 +125,22 @@ def test_async_handlers_run_side_by_side_and_use_the_orm(committed):
 
     assert Group.objects.count() == 2
     assert counts() == (0, 2, 0)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_plain_consumer_is_given_json_as_it_is(committed, is_async, plain):
+    group, seen = Group.objects.create(name="staff"), []
+
+    async def aseen(message):
+        seen.append(message)
+
+    consumer("emails", plain=plain)(aseen if is_async else seen.append)
+    committed.send(group)
+
+    drain()
+
+    assert seen == (stored_json("a_emails") if plain else [group])
 
 
 @pytest.mark.parametrize("is_async", [False, True])

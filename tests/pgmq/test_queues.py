@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -139,6 +140,23 @@ def test_a_batch_of_nothing_is_nothing_and_one_with_other_headers_is_refused(que
     assert queue.send_batch([]) == []
     with pytest.raises(InvalidOption, match="as many as the messages, 2, got 1"):
         queue.send_batch([1, 2], headers=[None])
+
+
+def test_a_plain_queue_leaves_json_as_it_is(queue, django_assert_num_queries):
+    group = Group.objects.create(name="staff")
+    queue.send({"group": group}, headers={"group": group})
+    plain = Queue("emails", plain=True)
+    stored = {"label": "auth.Group", "pk": group.pk, "database": "default"}
+    named = {"group": {"$type": "model", "value": stored}}
+
+    with django_assert_num_queries(1):
+        [message] = plain.read(vt=0)
+    assert (message.message, message.headers) == (named, named)
+    assert queue.read(vt=0)[0].message == {"group": group}
+    with django_assert_num_queries(1):
+        [letter] = DeadLetters("emails", plain=True).peek()
+    assert (letter.message, letter.headers) == (named, named)
+    assert plain == queue, "it is the same queue"
 
 
 @pytest.mark.parametrize("one", [{"a": 1, "b": 2}, "abc", b"abc", bytearray(b"abc"), 5, None])
