@@ -223,7 +223,7 @@ def _revoke_what_has_no_rows(place: Place) -> str:
     A role that was granted ALL could empty a table, of which it sees no row, or turn back its ids.
     """
     tables = ", ".join(f"'{place.named(table)}'::regclass" for table in TABLES)
-    return f"""DO $$ DECLARE one record; BEGIN
+    statement = f"""DO $$ DECLARE one record; BEGIN
     FOR one IN
         SELECT string_agg(DISTINCT privilege_type, ', ')
             || CASE relkind WHEN 'S' THEN ' ON SEQUENCE ' ELSE ' ON TABLE ' END || c.oid::regclass || ' FROM '
@@ -234,8 +234,8 @@ def _revoke_what_has_no_rows(place: Place) -> str:
             OR relkind = 'S' AND privilege_type = 'UPDATE' AND EXISTS (SELECT FROM pg_depend
                 WHERE classid = 'pg_class'::regclass AND objid = c.oid AND refobjid IN ({tables})))
         GROUP BY c.oid, relkind, grantee
-    LOOP EXECUTE 'REVOKE ' || one.privileges || ' CASCADE'; END LOOP;
-END $$"""
+    LOOP EXECUTE 'REVOKE ' || one.privileges || ' CASCADE'; END LOOP; END $$"""
+    return " ".join(statement.split())  # each is printed on a line
 
 
 def disabling(roles: Roles, place: Place) -> Iterator[str]:

@@ -123,7 +123,7 @@ def test_it_takes_few_queries(as_user):
     for address in (PAGE, FIGURES):
         with CaptureQueriesContext(connection) as queries:
             assert client.get(address).status_code == 200
-        assert len(queries) <= 10
+        assert len([query for query in queries if "SAVEPOINT" not in query["sql"]]) <= 10
 
 
 def test_names_without_number_count_under_none():

@@ -101,7 +101,8 @@ def asked(client, address):
 def test_every_page_asks_little_and_reads_little(client):
     faults = []
     for page, address in addresses(client).items():
-        statements = asked(client, address)
+        # Savepoints are of the test: a request of its own has no transaction around it.
+        statements = [(sql, plan) for sql, plan in asked(client, address) if "SAVEPOINT" not in sql]
         if len(statements) > QUERIES:
             faults.append(f"{page}: {len(statements)} queries")
         for sql, plan in statements:
