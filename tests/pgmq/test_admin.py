@@ -258,7 +258,7 @@ def test_what_is_too_large_is_not_shown(as_user, queue, monkeypatch):
     for address in (page("emails"), page("emails", f"message/{message_id}/")):
         text = client.get(address).text
         assert "too large to be shown here" in text
-        assert "xxx" not in text
+        assert "x" * 50 not in text  # a CSRF token may have three
         assert ">null<" not in text
 
 
