@@ -25,7 +25,7 @@ from django_pgjobs.children import ASK_TO_STOP, STOPPED
 from django_pgjobs.companions import NOBODY, Companion
 from django_pgjobs.keeper import Keeper, kept
 from django_pgjobs.leases import Lease
-from django_pgjobs.sessions import CONNECTION_ERRORS, Session
+from django_pgjobs.sessions import CONNECTION_ERRORS, IN_ORDER, Session
 from django_pgjobs.worker import Worker
 from django_pgjobs.worker_options import WorkerOptions
 
@@ -49,7 +49,7 @@ def work(
     """Do what `run_alone()` does, in a process that has other work too; return the status and the worker."""
     # Whatever ends the worker ends what is beside it: a lease that is kept on would hold its jobs.
     with (
-        closing(Session(options.database)) as session,
+        closing(Session(options.database, IN_ORDER)) as session,
         closing(Board.create(options.most_held)) as board,
     ):
         rights.demand(session.execute, "worker", options.database)
@@ -107,7 +107,7 @@ def run_child(options: WorkerOptions, descriptors: str, companion: Companion = N
     identity, _, name = orders.readline().decode().strip().partition(" ")
     if not identity:
         return 1  # the supervisor is gone already
-    session = Session(options.database)
+    session = Session(options.database, IN_ORDER)
     worker = Worker(options, Lease(int(identity), name, board), session, companion)
     threading.Thread(
         target=_obey, args=(orders, worker, session), name="pgjobs-orders", daemon=True

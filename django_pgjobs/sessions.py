@@ -58,10 +58,11 @@ _PREPARED_AFTER = 5  # executions, as by psycopg's own default, where the projec
 # Seconds that a plan is kept. A table can grow by a million rows before its statistics say so, and
 # with them the server would drop plans by itself.
 _PLANS_KEPT = 10.0
-# How the server plans these statements, which jump along indexes, whatever it believes of the table. It
-# guesses that a jump finds thousands of rows, and would compile for a tenth of a second what takes it a
-# millisecond; or that it finds one, and would read all rows of another index and sort them for the first.
-PLANNING = ("jit = off", "enable_sort = off")
+# The server guesses that jumps along an index find thousands of rows each, and would compile what takes it
+# a millisecond for a tenth of a second or more.
+UNCOMPILED = ("jit = off",)
+# Or it guesses that a jump finds one row, and would read all rows of another index and sort them for the first.
+IN_ORDER = (*UNCOMPILED, "enable_sort = off")
 _CANCEL = 0.5  # seconds that the request to cancel a statement may take
 
 # When a silent peer is given up, where the project does not say: after some 25 seconds.
@@ -92,9 +93,10 @@ class ValueTooLarge(psycopg.DataError):
 class Session:
     """A lazily opened psycopg connection to the database `alias`."""
 
-    def __init__(self, alias: str) -> None:
-        """Remember the alias; the connection opens with the first statement."""
+    def __init__(self, alias: str, planning: Sequence[str] = UNCOMPILED) -> None:
+        """Remember the alias, and settings of the planner; the connection opens with the first statement."""
         self.alias = alias
+        self._planning = planning
         self._wrapper: BaseDatabaseWrapper | None = None
         self._direct = True  # whether nobody stands between
         self._begin: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -165,7 +167,7 @@ class Session:
     def _execute(self, sql: str, params: Params, patience: float | None = None) -> Rows:
         connection = self._connect()
         if patience is not None or not self._direct:
-            return _execute_as_one(connection, sql, params, patience)
+            return _execute_as_one(connection, sql, params, patience, self._planning)
         with self._begin(), connection.cursor() as cursor:
             if time.monotonic() >= self._plan_anew:
                 cursor.execute("discard plans")
@@ -190,7 +192,7 @@ class Session:
         self._plan_anew, self._begin = math.inf, nullcontext
         if not self._direct:
             return  # to _execute_as_one(): what is set here could be set for others
-        connection.execute("; ".join(f"set {each}" for each in PLANNING))
+        connection.execute("; ".join(f"set {each}" for each in self._planning))
         threshold = wrapper.settings_dict["OPTIONS"].get("prepare_threshold", _PREPARED_AFTER)
         if threshold is not None:
             connection.cursor_factory = psycopg.Cursor
@@ -202,14 +204,18 @@ class Session:
 
 
 def _execute_as_one(
-    connection: psycopg.Connection[Any], sql: str, params: Params, patience: float | None
+    connection: psycopg.Connection[Any],
+    sql: str,
+    params: Params,
+    patience: float | None,
+    planning: Sequence[str],
 ) -> Rows:
     """Run a statement and its settings as one message; with `patience` it waits so long for a lock.
 
     So it is one transaction too, for a pooler may share the session: nobody who stands still, or whose
     network does, can leave it open with rows locked.
     """
-    settings = ["transaction_isolation = 'read committed'", *PLANNING]
+    settings = ["transaction_isolation = 'read committed'", *planning]
     if patience is not None:
         settings.append(f"lock_timeout = '{patience * 1000:.0f}ms'")
     with psycopg.ClientCursor(connection) as cursor:  # the only kind that sends several at once

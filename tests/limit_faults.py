@@ -143,14 +143,15 @@ def statements_are_compiled() -> None:
     """Let the server compile what it takes for expensive."""
     from django_pgjobs import sessions  # noqa: PLC0415 -- likewise
 
-    sessions.PLANNING = tuple(each for each in sessions.PLANNING if "jit" not in each)
+    sessions.Session.__init__.__defaults__ = ((),)  # type: ignore[misc]
+    sessions.IN_ORDER = sessions.IN_ORDER[1:]
 
 
 def statements_may_sort() -> None:
     """Let the server sort all jobs that it takes for few to find the first."""
     from django_pgjobs import sessions  # noqa: PLC0415 -- likewise
 
-    sessions.PLANNING = tuple(each for each in sessions.PLANNING if "sort" not in each)
+    sessions.IN_ORDER = sessions.UNCOMPILED
 
 
 def _change_find(old: str, new: str) -> None:

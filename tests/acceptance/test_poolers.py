@@ -17,7 +17,7 @@ from django.db import connection, connections, transaction
 
 from django_pgjobs import aenqueue, enqueue
 from django_pgjobs.models import Job, Worker
-from django_pgjobs.sessions import Session, connect
+from django_pgjobs.sessions import IN_ORDER, Session, connect
 from tests.app.connection_probes import use_orm
 from tests.app.jobs import anoop, boom
 from tests.app.probes import hold, record
@@ -119,7 +119,7 @@ def strict():
 def test_what_a_worker_sets_is_set_for_its_own_statement(strict, through, pooler):
     names = ("transaction_isolation", "jit", "enable_sort")
     asked = "select " + ", ".join(f"current_setting('{name}')" for name in names)
-    session = Session("default")
+    session = Session("default", IN_ORDER)
 
     answers = [session.execute(asked, {}, patience) for patience in (None, None, 1.0, 1.0)]
     session.close()

@@ -140,7 +140,7 @@ def explain(
     `planning` are settings of the planner, by default those of a worker's own session.
     """
     if planning is None:
-        planning = sessions.PLANNING
+        planning = sessions.IN_ORDER
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
     prefix = "explain (analyze, buffers, timing off, format json) "
     with connection.transaction(force_rollback=True):

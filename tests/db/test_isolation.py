@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
+from django.core.management import call_command
 from django.db import connection, transaction
 from psycopg import IsolationLevel
 
-from django_pgjobs import enqueue, outcomes, reaper
+from django_pgjobs import enqueue, launch, outcomes, reaper
 from django_pgjobs.claims import Claimer
 from django_pgjobs.models import Job
 from django_pgjobs.outcomes import Done
-from django_pgjobs.sessions import Session
+from django_pgjobs.sessions import IN_ORDER, Session
 from django_pgjobs.testing import drain
 from django_pgjobs.ticker import Ticker
 from tests.db.rows import AGO, make, make_worker, row
@@ -146,11 +148,26 @@ def test_tickers_side_by_side_make_one_job_for_each_tick():
     assert not any(each._complained > 0 for each in tickers)
 
 
-def test_the_workers_own_statements_are_never_compiled_and_go_by_the_order_of_indexes(session):
+@pytest.mark.parametrize("planning", [(), (IN_ORDER,)], ids=["any", "in order"])
+def test_the_workers_own_statements_are_never_compiled_and_go_by_the_order_of_indexes(planning):
     asked = "select current_setting('jit'), current_setting('enable_sort')"
     with connection.cursor() as cursor:
         cursor.execute(asked)
         assert cursor.fetchone() == ("on", "on")
+    with closing(Session("default", *planning)) as session:
+        told = [("off", "off" if planning else "on")]
+        assert session.execute(asked, {}) == told
+        assert session.execute(asked, {}, patience=1.0) == told
 
-    assert session.execute(asked, {}) == [("off", "off")]
-    assert session.execute(asked, {}, patience=1.0) == [("off", "off")]
+
+def test_a_worker_goes_by_the_order_of_indexes(monkeypatch):
+    used = []
+
+    class Noted(Session):
+        def __init__(self, alias, planning=()):
+            used.append(planning)
+            super().__init__(alias, planning)
+
+    monkeypatch.setattr(launch, "Session", Noted)
+    call_command("runjobs", "--drain")
+    assert used == [IN_ORDER]
