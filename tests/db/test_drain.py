@@ -281,7 +281,7 @@ def test_it_leaves_no_file_open():
     before = opened()
     for _ in range(3):
         drain()
-    assert opened() == before
+    assert opened() <= before  # what other tests have left open may be collected meanwhile
 
 
 def test_a_job_that_a_job_has_enqueued_runs_though_its_queue_and_priority_are_new(kinds):
