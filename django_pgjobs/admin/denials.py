@@ -37,10 +37,7 @@ else:
 
 logger = logging.getLogger(__name__)
 
-LOOK, ACT = (
-    "viewer",
-    "operator",
-)  # who the role of a page has to be, in the words of `pgjobs grants`
+LOOK, ACT = "viewer", "operator"  # who the role of a page has to be, as `pgjobs grants` names them
 
 
 class Denial(NamedTuple):

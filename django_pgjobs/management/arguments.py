@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import connections, router
 
+from django_pgjobs import roles
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.options import check_queue
 from django_pgjobs.windows import WINDOW
@@ -117,3 +119,23 @@ def add_limit(parser: ArgumentParser) -> None:
         metavar="N",
         help="how many at most (default 50)",
     )
+
+
+def add_roles(parser: ArgumentParser, parts: Mapping[str, str]) -> None:
+    """Declare an option for each part that a role may have, which says what such a role is to do."""
+    for part, what in parts.items():
+        parser.add_argument(
+            f"--{part}",
+            type=chosen,
+            action="append",
+            metavar="ROLE",
+            help=f"a role that is to {what}; may be given again",
+        )
+
+
+def roles_of(options: Mapping[str, Any], parts: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names that were given to the options of `add_roles()`; a usage error without any."""
+    try:
+        return roles.check_roles({part: options[part] for part in parts})
+    except InvalidOption as error:
+        raise CommandError(str(error), returncode=2) from None

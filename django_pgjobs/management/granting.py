@@ -9,10 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from django_pgjobs import rights, roles
-from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.management import arguments
 from django_pgjobs.management.answers import Answer
 from django_pgjobs.sessions import execute_on_django
@@ -28,14 +25,7 @@ _HELP = {
 
 def add_roles(parser: ArgumentParser) -> None:
     """Declare an option for what each role is to do."""
-    for part, what in _HELP.items():
-        parser.add_argument(
-            f"--{part}",
-            type=arguments.chosen,
-            action="append",
-            metavar="ROLE",
-            help=f"a role that is to {what}; may be given again",
-        )
+    arguments.add_roles(parser, _HELP)
     parser.add_argument(
         "--queue",
         type=arguments.chosen,
@@ -53,10 +43,7 @@ def add_roles(parser: ArgumentParser) -> None:
 
 def grants(database: str, options: dict[str, Any]) -> Answer:
     """Print the statements, one a line."""
-    try:
-        chosen = roles.check_roles({part: options[part] for part in _HELP})
-    except InvalidOption as error:
-        raise CommandError(str(error), returncode=2) from None
+    chosen = arguments.roles_of(options, _HELP)
     place = rights.place_of_tables(execute_on_django(database))
     statements = list(roles.grants(chosen, place))
     if options["queue"]:

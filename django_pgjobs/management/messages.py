@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from django.core.management.base import CommandError
 
-from django_pgjobs import roles
 from django_pgjobs.exceptions import InvalidOption
 from django_pgjobs.management import answers, arguments
 from django_pgjobs.management.answers import NOTHING_DONE, NOTHING_FOUND, Answer
@@ -231,22 +230,12 @@ def _add_roles(parser: ArgumentParser) -> None:
     parser.add_argument(
         "queue", type=_name, metavar="QUEUE", nargs="*", help="only these queues (default all)"
     )
-    for part, what in _ROLES.items():
-        parser.add_argument(
-            f"--{part}",
-            type=arguments.chosen,
-            action="append",
-            metavar="ROLE",
-            help=f"a role that is to {what}; may be given again",
-        )
+    arguments.add_roles(parser, _ROLES)
 
 
 def print_grants(database: str, options: dict[str, Any]) -> Answer:
     """Print the statements, one a line."""
-    try:
-        chosen = roles.check_roles({part: options[part] for part in _ROLES})
-    except InvalidOption as error:
-        raise CommandError(str(error), returncode=2) from None
+    chosen = arguments.roles_of(options, _ROLES)
     names = options["queue"] or [one.queue_name for one in queues.list_queues(database)]
     statements = list(readiness.granting(execute_on_django(database), database, chosen, names))
     return Answer({"statements": statements}, "\n".join(f"{one};" for one in statements))
